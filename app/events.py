@@ -1,0 +1,167 @@
+"""What the application tells the window: frozen values, emitted on the engine or writer thread.
+
+``ui/bridge.py`` is the only receiver that crosses to the GUI thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.conversation import Message
+from engine.events import Channel
+from engine.memory.interface import MemoryBreakdown
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """A failure in plain words. kind is the error's class name; detail is for "Copy details"."""
+
+    kind: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A loaded model, as the window shows it.
+
+    kv_bytes_per_token: by codec name. compute: what runs, e.g. "native AVX2" or "torch float32".
+    """
+
+    path: str
+    name: str
+    architecture: str
+    size_bytes: int
+    num_parameters: int
+    quantisation: str
+    context_length: int
+    trained_context_length: int
+    has_chat_template: bool
+    kv_codec: str
+    kv_bytes_per_token: tuple[tuple[str, int], ...]
+    block_size: int
+    compute: str
+    num_threads: int
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoading:
+    """fraction in [0, 1]; stage as in LoadProgress, or "queued"."""
+
+    path: str
+    fraction: float
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoaded:
+    """A model is ready."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloaded:
+    """No model is loaded any more; cancelled tells whether a load was given up."""
+
+    path: str
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """A model could not be loaded; the one before it, if any, is gone too."""
+
+    path: str
+    error: ErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyQueued:
+    """A reply row exists and waits for its turn. position: 0 is next."""
+
+    conversation_id: str
+    message_id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyProgress:
+    """The prompt is being read. seconds_left is an estimate, None before there is one."""
+
+    conversation_id: str
+    message_id: str
+    done_tokens: int
+    total_tokens: int
+    reused_tokens: int
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDelta:
+    """Text to append to a reply."""
+
+    conversation_id: str
+    message_id: str
+    text: str
+    channel: Channel
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFinished:
+    """The reply row in its last form: complete, stopped, cut off or failed (see message.status)."""
+
+    message: Message
+    error: ErrorReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationChanged:
+    """Title, badge, order or messages of a conversation changed in the store."""
+
+    conversation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheChanged:
+    """Numbers of the cache panel, at most twice a second.
+
+    reuse_rate: share of prompt tokens reused over the last 20 turns, None before the first.
+    pending_writes: jobs the KV writer has not finished. cold_error: why nothing is being kept now.
+    """
+
+    breakdown: MemoryBreakdown | None
+    reuse_rate: float | None
+    tokens_per_second: float | None
+    pending_writes: int
+    cold_used_bytes: int
+    cold_budget_bytes: int
+    cold_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something worth a toast: a damaged block dropped, the disk full, a store recreated."""
+
+    kind: str
+    message: str
+
+
+AppEvent = (
+    ModelLoading
+    | ModelLoaded
+    | ModelUnloaded
+    | ModelFailed
+    | ReplyQueued
+    | ReplyProgress
+    | ReplyDelta
+    | ReplyFinished
+    | ConversationChanged
+    | CacheChanged
+    | Notice
+)
+
+Listener = Callable[[AppEvent], None]

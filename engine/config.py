@@ -1,0 +1,90 @@
+"""What a caller can choose about the engine. Plain values: no torch, no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class KVCodec(StrEnum):
+    """How keys and values are held in a block.
+
+    F16, BF16 and F32 store the numbers themselves; INT8 and K8V4 store scales as well.
+    """
+
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    INT8 = "int8"
+    K8V4 = "k8v4"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Choices that need a model reload to change.
+
+    context_length: tokens one conversation may hold; None takes the model's own, at most 8192.
+    block_size: tokens per block, one of 16, 32, 64, 128.
+    hot_budget_bytes: bytes of device memory for blocks; None takes what one full context needs
+        and up to a quarter of free memory.
+    prefill_chunk: most tokens evaluated between two chances to cancel.
+    num_threads: None takes the number of physical cores.
+    compute: "auto" measures at first load; "float32" and "bfloat16" force the torch path's dtype.
+    kernels: False keeps to the torch path even where native kernels are built.
+    """
+
+    context_length: int | None = None
+    block_size: int = 32
+    kv_codec: KVCodec = KVCodec.F16
+    hot_budget_bytes: int | None = None
+    prefill_chunk: int = 128
+    num_threads: int | None = None
+    device: str = "cpu"
+    compute: str = "auto"
+    kernels: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn; greedy when temperature is 0.
+
+    top_k 0, top_p 1, min_p 0, repetition_penalty 1 and the two other penalties 0 switch a rule off.
+    penalty_last_n: how many of the last tokens the penalties look at.
+    seed: None draws a fresh one.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_last_n: int = 64
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message as the chat template sees it. role: "system" | "user" | "assistant"."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One reply to be generated.
+
+    conversation_id: whose log the tokens are appended to; any stable string.
+    messages: the whole path from the first message to the one to be answered. Where the last one
+        is the assistant's, it is continued instead.
+    ephemeral: an aside; evaluated on a throw-away fork that leaves nothing behind.
+    """
+
+    conversation_id: str
+    messages: tuple[ChatMessage, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    ephemeral: bool = False

@@ -1,0 +1,294 @@
+"""The contract between the engine and every kind of model memory.
+
+Kinds: attention (paged blocks), sliding window, recurrent (cells with checkpoints), hybrid. The
+engine and the models see only this file; the kinds see tensors and stores. No SQL, no Qt here.
+
+A *sequence* is a run of token positions 0..length-1 that belongs to one session branch. Placing a
+batch is transactional: ``allocate`` either places every token or changes nothing. Refusals are
+return values, never exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SequenceId = int
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGroup:
+    """Attention layers of equal geometry: one slab shape, one block table.
+
+    layers: indices of the model's layers, ascending. window: tokens visible to a query, itself
+    included; None is full attention.
+    """
+
+    layers: tuple[int, ...]
+    num_key_value_heads: int
+    head_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentState:
+    """State of the recurrent layers: one float32 tensor per layer and name.
+
+    shapes: name -> shape of one cell in one layer, e.g. {"conv": (3, 1024), "ssm": (1024, 16)}.
+    """
+
+    layers: tuple[int, ...]
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpec:
+    """What a model needs remembered; read from its configuration.
+
+    fingerprint: bytes that change when weights, RoPE or tokenizer change.
+    """
+
+    fingerprint: bytes
+    groups: tuple[AttentionGroup, ...]
+    recurrent: RecurrentState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest reusable prefix and the tiers its tokens came from.
+
+    restore_ms: time spent promoting. damaged: stored blocks that failed verification.
+    """
+
+    hot: int = 0
+    warm: int = 0
+    cold: int = 0
+    restore_ms: float = 0.0
+    damaged: int = 0
+
+    @property
+    def total(self) -> int:
+        """Tokens in place."""
+        return self.hot + self.warm + self.cold
+
+
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    """Bytes of one tier. budget 0 means the tier is off."""
+
+    name: str
+    used_bytes: int
+    budget_bytes: int
+    num_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBreakdown:
+    """Real bytes by tier and what sharing saves.
+
+    shared_blocks: blocks with more than one owner. saved_bytes: what those owners would hold
+    without sharing. bytes_per_token: of one token in the hot tier.
+    """
+
+    tiers: tuple[TierUse, ...]
+    shared_blocks: int
+    saved_bytes: int
+    bytes_per_token: int
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSlice:
+    """Rows start..end of a flattened batch belong to one sequence, at positions first_position.."""
+
+    sequence: SequenceId
+    start: int
+    end: int
+    first_position: int
+
+
+class StepView(Protocol):
+    """The memory as a model sees it during one forward pass over a placed batch."""
+
+    slices: tuple[BatchSlice, ...]
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Write keys and values of the batch, then attend causally over everything visible.
+
+        q: (T, H, D); k, v: (T, K, D), keys already rotated; T counts all rows of the batch.
+        sinks: (H,) logits that join the softmax and are dropped. Returns (T, H, D), dtype of q.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """One sealed block as the cold store keeps it.
+
+    hash: 16 bytes, chain hash. parent: hash of the block before, b"" at the start. token_ids: int32
+    little-endian, block_size of them. crc32: of payload. codec: a KVCodec value.
+    """
+
+    hash: bytes
+    parent: bytes
+    token_ids: bytes
+    codec: str
+    payload: bytes | memoryview
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a conversation branch needs to resume; written in one transaction with its blocks.
+
+    body is opaque to the store (format of engine/memory/snapshot.py, self-verifying).
+    block_hashes: of the sealed blocks in order; the store uses them for reference counting.
+    """
+
+    conversation_id: str
+    branch: str
+    fingerprint: bytes
+    num_tokens: int
+    block_hashes: tuple[bytes, ...]
+    body: bytes
+
+
+@dataclass(slots=True)
+class SnapshotJob:
+    """A manifest with the blocks not stored yet; payloads stay pinned until ``on_done`` is called.
+
+    The KV writer thread calls ``on_done(written)`` exactly once, also after a failure (False).
+    """
+
+    manifest: Manifest
+    blocks: tuple[StoredBlock, ...]
+    on_done: Callable[[bool], None] = field(default=lambda written: None)
+
+
+class ColdStore(Protocol):
+    """The cold tier: content-addressed blocks and the manifests that name them.
+
+    Reads may come from the engine thread while the writer thread writes. Implementations raise
+    StoreError; they never return a row they could not read in full.
+    """
+
+    def submit(self, job: SnapshotJob) -> None:
+        """Queue a job for the writer thread; returns at once."""
+        ...
+
+    def existing(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
+        """Return those of the hashes that are stored."""
+        ...
+
+    def read_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> Iterable[StoredBlock]:
+        """Yield the stored blocks in the order asked for; missing ones are left out."""
+        ...
+
+    def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
+        """Return all branches of a conversation for this model, newest first."""
+        ...
+
+    def forget(self, conversation_id: str) -> None:
+        """Drop a conversation's manifests; blocks that nothing names go with them."""
+        ...
+
+    def discard_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> None:
+        """Drop damaged blocks."""
+        ...
+
+    def used_bytes(self) -> int:
+        """Bytes really on disk."""
+        ...
+
+    def budget_bytes(self) -> int:
+        """Bytes the store may take."""
+        ...
+
+
+class Memory(Protocol):
+    """State of one model for many sequences."""
+
+    def create(self) -> SequenceId:
+        """Return a new, empty sequence."""
+        ...
+
+    def attach(self, sequence: SequenceId, token_ids: Sequence[int]) -> Match:
+        """Extend a sequence with the longest stored prefix of token_ids, from any tier.
+
+        The sequence may already hold a prefix of token_ids. At most len(token_ids) - 1 tokens are
+        placed, because the last one must be evaluated for its logits.
+        """
+        ...
+
+    def length(self, sequence: SequenceId) -> int:
+        """Return the number of tokens in place."""
+        ...
+
+    def allocate(self, batch: Sequence[tuple[SequenceId, int]]) -> bool:
+        """Reserve room for n more tokens of each sequence; False, and no change, when it is full.
+
+        May evict unreferenced blocks and demote idle sequences.
+        """
+        ...
+
+    def step(self, batch: Sequence[tuple[SequenceId, int]]) -> StepView:
+        """Return the view for a forward pass over the tokens just allocated."""
+        ...
+
+    def commit(self, sequence: SequenceId, token_ids: Sequence[int]) -> None:
+        """Tell which tokens the last pass evaluated; full blocks are sealed and become shareable."""
+        ...
+
+    def fork(self, source: SequenceId, length: int) -> SequenceId | None:
+        """Return a new sequence that shares the first length tokens; None when unreachable.
+
+        Costs reference counts and at most one block copy.
+        """
+        ...
+
+    def truncate(self, sequence: SequenceId, length: int) -> int:
+        """Cut a sequence to at most length tokens; return the length reached (may be smaller)."""
+        ...
+
+    def release(self, sequence: SequenceId) -> None:
+        """Give a sequence up; its sealed blocks stay reusable until evicted."""
+        ...
+
+    def snapshot(
+        self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
+    ) -> SnapshotJob | None:
+        """Return what must be written so that the sequence can resume; None when all is stored.
+
+        log: the session's own record, stored and returned untouched.
+        """
+        ...
+
+    def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
+        """Bring a stored branch back: a sequence as long as could be verified, its log, the match.
+
+        Two phases: everything is read and verified before a live block is touched.
+        Raises: SnapshotError when the manifest itself is unusable.
+        """
+        ...
+
+    def breakdown(self) -> MemoryBreakdown:
+        """Return the real bytes by tier."""
+        ...
+
+    def clear(self) -> None:
+        """Drop every sequence and every cached block of the hot and warm tiers."""
+        ...
