@@ -1,0 +1,1 @@
+"""Who has said what so far, in tokens, and whose state is resident."""

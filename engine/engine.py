@@ -1,0 +1,233 @@
+"""The engine: one loaded model, its memory, its sessions. Everything the application may ask of it.
+
+Not thread-safe: one thread owns it. Knows neither Qt nor SQL.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.config import ChatMessage, EngineConfig, GenerateRequest
+from engine.events import GenerateEvent, LoadProgress
+from engine.generation import Clock, Generation, Prompt
+from engine.gguf_file import GGUFFile
+from engine.loading import LoadedModel, load
+from engine.memory.interface import ColdStore, Match, MemoryBreakdown
+from engine.metrics import RateMeter, Rates
+from engine.sampling import Sampler
+from engine.session.pool import SessionPool
+from engine.session.preparation import Preparation
+from engine.session.prompt import PromptPlanner
+from engine.session.session import Session
+from engine.text.output_parser import OutputParser
+from engine.text.reply import ReplyText
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What is loaded and how it runs. kv_bytes_per_token: by codec name."""
+
+    path: Path
+    name: str
+    architecture: str
+    size_bytes: int
+    num_parameters: int
+    quantisation: str
+    context_length: int
+    trained_context_length: int
+    has_chat_template: bool
+    kv_codec: str
+    kv_bytes_per_token: dict[str, int]
+    block_size: int
+    compute: str
+    num_threads: int
+    fingerprint: str
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReadiness:
+    """Where a conversation's tokens lie: in place, in the store, or to be read."""
+
+    hot_tokens: int
+    stored_tokens: int
+    unread_tokens: int
+
+
+class Engine:
+    """One loaded model and the state of every conversation held with it."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, store: ColdStore | None) -> None:
+        self._loaded = loaded
+        self._config = config
+        self._pool = SessionPool(loaded.memory, loaded.fingerprint, store)
+        self._planner = PromptPlanner(loaded.template, loaded.tokenizer)
+        self._preparation = Preparation(
+            memory=loaded.memory,
+            pool=self._pool,
+            planner=self._planner,
+            tokenizer=loaded.tokenizer,
+            context_length=loaded.context_length,
+            block_size=config.block_size,
+        )
+        self._prefill_rate = RateMeter()
+        self._decode_rate = RateMeter()
+        self._restore_rate = RateMeter()
+        self.info = _info(loaded, config)
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        config: EngineConfig | None = None,
+        *,
+        store: ColdStore | None = None,
+        on_progress: Callable[[LoadProgress], None] = lambda progress: None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> Engine:
+        """Open a GGUF file and make it ready to generate.
+
+        Raises: ModelFileError, UnsupportedModelError, TokenizerError, ChatTemplateError,
+            OutOfMemoryError, LoadCancelledError.
+        """
+        config = config or EngineConfig()
+        file = GGUFFile.open(path)
+        try:
+            loaded = load(file, config, store, on_progress, is_cancelled)
+        except BaseException:
+            file.close()
+            raise
+        on_progress(LoadProgress(1.0, "ready"))
+        return cls(loaded, config, store)
+
+    def generate(
+        self,
+        request: GenerateRequest,
+        *,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> Iterator[GenerateEvent]:
+        """Yield the events of one reply; see ``engine.events`` for their order.
+
+        is_cancelled is asked before every prefill chunk and decode step; the reply then ends with
+        ``Finished(CANCELLED)``. Closing the iterator cancels too, without a last event. Either way
+        everything computed stays valid.
+        Raises: ContextOverflowError, ChatTemplateError, OutOfMemoryError.
+        """
+        clock = Clock()
+        prompt = self._preparation.prepare(request, clock)
+        generation = self._generation(request, prompt, clock, is_cancelled)
+        try:
+            yield from generation.run()
+        finally:
+            self._measure(generation, clock, prompt)
+            if request.ephemeral:
+                self._pool.discard(prompt.session)
+
+    def count_tokens(self, messages: tuple[ChatMessage, ...]) -> int:
+        """Return the tokens these messages take, the reply's opening included.
+
+        Raises: ChatTemplateError when the template refuses them.
+        """
+        return self._planner.plan(Session("", ""), messages).num_new_tokens
+
+    def readiness(self, conversation_id: str, messages: tuple[ChatMessage, ...]) -> EngineReadiness:
+        """Return how much of a conversation would have to be read before it goes on."""
+        session, num_matching = self._pool.best_match(conversation_id, messages)
+        if session is None:
+            return EngineReadiness(0, 0, self.count_tokens(messages))
+        kept = session.end_of(num_matching)
+        hot = min(kept, self._pool.resident_length(session))
+        stored = session.manifest.num_tokens if session.manifest is not None else 0
+        plan = self._planner.plan(session, messages)
+        unread = kept - max(hot, min(kept, stored)) + plan.num_new_tokens
+        return EngineReadiness(hot, min(kept, stored), unread)
+
+    def restore(self, conversation_id: str) -> Match:
+        """Bring a conversation's latest branch back from the store, ahead of its next turn."""
+        sessions = self._pool.sessions(conversation_id)
+        if not sessions:
+            return Match()
+        started = time.perf_counter()
+        match = self._pool.bring_back(max(sessions, key=lambda session: session.last_used))
+        if match.cold:
+            self._restore_rate.add(match.cold, time.perf_counter() - started)
+        return match
+
+    def snapshot(self, conversation_id: str) -> bool:
+        """Queue what the store lacks of a conversation; True when there was something."""
+        return any([self._pool.snapshot(s) for s in self._pool.sessions(conversation_id)])
+
+    def release(self, conversation_id: str) -> None:
+        """Give a conversation's hot memory back after saving it."""
+        self._pool.release_conversation(conversation_id)
+
+    def forget(self, conversation_id: str) -> None:
+        """Drop a conversation's state everywhere, the store included."""
+        self._pool.forget(conversation_id)
+
+    def breakdown(self) -> MemoryBreakdown:
+        """Return the real bytes by tier."""
+        return self._loaded.memory.breakdown()
+
+    def rates(self) -> Rates:
+        """Return the measured rates."""
+        return Rates(
+            self._prefill_rate.value, self._decode_rate.value, self._restore_rate.value
+        )
+
+    def unload(self) -> None:
+        """Save every session and give all memory back; the engine must not be used afterwards."""
+        self._pool.release_all()
+        self._loaded.close()
+
+    def _generation(
+        self,
+        request: GenerateRequest,
+        prompt: Prompt,
+        clock: Clock,
+        is_cancelled: Callable[[], bool],
+    ) -> Generation:
+        loaded = self._loaded
+        parser = OutputParser(loaded.template)
+        return Generation(
+            request,
+            prompt,
+            memory=loaded.memory,
+            pool=self._pool,
+            runner=loaded.runner,
+            sampler=Sampler(request.sampling, loaded.tokenizer.vocab_size),
+            text=ReplyText(loaded.tokenizer, parser, request.stop),
+            clock=clock,
+            prefill_chunk=self._config.prefill_chunk,
+            is_cancelled=is_cancelled,
+        )
+
+    def _measure(self, generation: Generation, clock: Clock, prompt: Prompt) -> None:
+        self._prefill_rate.add(*generation.prefilled)
+        self._decode_rate.add(*generation.decoded)
+        if prompt.match.cold:
+            self._restore_rate.add(prompt.match.cold, clock.restore_ms / 1000.0)
+
+
+def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
+    return EngineInfo(
+        path=loaded.file.path,
+        name=loaded.name,
+        architecture=loaded.config.architecture,
+        size_bytes=loaded.file.size_bytes,
+        num_parameters=loaded.num_parameters,
+        quantisation=loaded.quantisation,
+        context_length=loaded.context_length,
+        trained_context_length=loaded.config.context_length,
+        has_chat_template=not loaded.template.is_fallback,
+        kv_codec=config.kv_codec.value,
+        kv_bytes_per_token=loaded.kv_bytes_per_token,
+        block_size=config.block_size,
+        compute=loaded.runner.description,
+        num_threads=loaded.num_threads,
+        fingerprint=loaded.fingerprint.hex(),
+        load_ms=loaded.load_ms,
+    )

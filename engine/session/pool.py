@@ -1,0 +1,193 @@
+"""Which branches of which conversations are known, and whose state is resident.
+
+Owns the sessions and their sequences; asks the memory for room by letting idle sessions go, the
+longest idle first. Knows no templates and no model.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+
+from engine.config import ChatMessage
+from engine.errors import OutOfMemoryError, SnapshotError
+from engine.memory.interface import ColdStore, Manifest, Match, Memory
+from engine.memory.snapshot import session_log
+from engine.session.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class SessionPool:
+    """Sessions of every open conversation over one memory.
+
+    max_branches: branches of one conversation that are remembered; older ones are forgotten here
+    (their blocks stay in the tiers until evicted).
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        fingerprint: bytes,
+        store: ColdStore | None,
+        *,
+        max_branches: int = 16,
+    ) -> None:
+        self._memory = memory
+        self._fingerprint = fingerprint
+        self._store = store
+        self._max_branches = max_branches
+        self._branches: dict[str, list[Session]] = {}
+
+    def sessions(self, conversation_id: str) -> list[Session]:
+        """Return the known branches of a conversation, stored ones included."""
+        if conversation_id not in self._branches:
+            self._branches[conversation_id] = self._stored_sessions(conversation_id)
+        return self._branches[conversation_id]
+
+    def best_match(
+        self, conversation_id: str, messages: Sequence[ChatMessage]
+    ) -> tuple[Session | None, int]:
+        """Return the branch that shares most tokens with the messages, and how many messages."""
+        best: tuple[int, float] = (0, 0.0)
+        found: Session | None = None
+        for session in self.sessions(conversation_id):
+            key = (session.end_of(session.num_matching(messages)), session.last_used)
+            if key[0] > 0 and key > best:
+                best, found = key, session
+        return found, found.num_matching(messages) if found else 0
+
+    def new_session(self, conversation_id: str) -> Session:
+        """Return an empty, registered branch."""
+        session = Session(conversation_id, secrets.token_hex(8))
+        self._register(session)
+        return session
+
+    def branch_off(self, session: Session, num_messages: int) -> Session:
+        """Return a registered branch that shares the first num_messages messages."""
+        branch = self.detached_fork(session, num_messages)
+        self._register(branch)
+        return branch
+
+    def detached_fork(self, session: Session, num_messages: int) -> Session:
+        """Return a fork that nothing remembers; its owner must ``release`` it."""
+        fork = session.copy_as(secrets.token_hex(8), num_messages)
+        if session.sequence is not None:
+            length = min(len(fork.token_ids), self._memory.length(session.sequence))
+            fork.sequence = self._memory.fork(session.sequence, length)
+        return fork
+
+    def bring_back(self, session: Session) -> Match:
+        """Make a session's state resident, from the store where it must; return what was found."""
+        session.touch()
+        if session.sequence is not None:
+            return Match(hot=self._memory.length(session.sequence))
+        manifest, session.manifest = session.manifest, None
+        if manifest is None:
+            session.sequence = self._memory.create()
+            return Match()
+        try:
+            session.sequence, _, match = self._memory.restore(manifest)
+        except SnapshotError as error:
+            log.warning("stored state of %s is unusable: %s", session.conversation_id, error.detail)
+            session.sequence = self._memory.create()
+            return Match(damaged=1)
+        return match
+
+    def snapshot(self, session: Session) -> bool:
+        """Queue what the store lacks of a session; True when there was something to write."""
+        if self._store is None or session.sequence is None:
+            return False
+        job = self._memory.snapshot(
+            session.sequence, session.conversation_id, session.branch, session.to_log()
+        )
+        if job is None:
+            return False
+        self._store.submit(job)
+        return True
+
+    def make_room(self, keep: Session) -> bool:
+        """Let the longest idle resident session go; False when only ``keep`` is left."""
+        idle = [s for s in self._resident() if s is not keep]
+        if not idle:
+            return False
+        self.release(min(idle, key=lambda session: session.last_used))
+        return True
+
+    def allocate(self, session: Session, num_tokens: int) -> None:
+        """Place num_tokens more tokens of a session, letting idle sessions go where needed.
+
+        Raises: OutOfMemoryError when the session alone fills the budget.
+        """
+        assert session.sequence is not None
+        while not self._memory.allocate([(session.sequence, num_tokens)]):
+            if not self.make_room(session):
+                raise OutOfMemoryError(
+                    "The memory budget for conversations is too small for this one."
+                )
+
+    def release(self, session: Session) -> None:
+        """Save a session and give its sequence up; its blocks stay reusable until evicted."""
+        if session.sequence is None:
+            return
+        self.snapshot(session)
+        self._memory.release(session.sequence)
+        session.sequence = None
+
+    def discard(self, session: Session) -> None:
+        """Give a detached session's sequence up without saving it."""
+        if session.sequence is not None:
+            self._memory.release(session.sequence)
+            session.sequence = None
+
+    def forget(self, conversation_id: str) -> None:
+        """Drop every branch of a conversation, here and in the store."""
+        for session in self._branches.pop(conversation_id, []):
+            self.discard(session)
+        if self._store is not None:
+            self._store.forget(conversation_id)
+
+    def release_conversation(self, conversation_id: str) -> None:
+        """Give a conversation's hot memory back; what it has read stays in the store."""
+        for session in self._branches.get(conversation_id, []):
+            self.release(session)
+
+    def release_all(self) -> None:
+        """Save and give up every session."""
+        for session in self._resident():
+            self.release(session)
+
+    def resident_length(self, session: Session) -> int:
+        """Return how many tokens of a session are in place now."""
+        return 0 if session.sequence is None else self._memory.length(session.sequence)
+
+    def _resident(self) -> list[Session]:
+        return [s for branch in self._branches.values() for s in branch if s.sequence is not None]
+
+    def _register(self, session: Session) -> None:
+        branches = self.sessions(session.conversation_id)
+        branches.append(session)
+        if len(branches) > self._max_branches:
+            oldest = min(branches[:-1], key=lambda s: s.last_used)
+            branches.remove(oldest)
+            self.discard(oldest)
+
+    def _stored_sessions(self, conversation_id: str) -> list[Session]:
+        if self._store is None:
+            return []
+        manifests = self._store.read_manifests(self._fingerprint, conversation_id)
+        found = [self._stored_session(manifest) for manifest in manifests]
+        return [session for session in reversed(found) if session is not None]
+
+    def _stored_session(self, manifest: Manifest) -> Session | None:
+        try:
+            session = Session.from_log(
+                manifest.conversation_id, manifest.branch, session_log(manifest)
+            )
+        except SnapshotError as error:
+            log.warning("a stored branch of %s is unusable: %s", manifest.conversation_id, error)
+            return None
+        session.manifest = manifest
+        session.touch()
+        return session

@@ -1,0 +1,178 @@
+"""From a request to a session whose log holds the whole prompt, with all that is reusable in place.
+
+This is where reuse is decided and accounted for: which branch is continued or forked, what the
+tiers give, and why the rest must be read again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from engine.config import GenerateRequest
+from engine.errors import ContextOverflowError
+from engine.events import MissCause, MissReason
+from engine.generation import Clock, Prompt
+from engine.memory.interface import Match, Memory
+from engine.session.pool import SessionPool
+from engine.session.prompt import PromptPlan, PromptPlanner
+from engine.session.session import Session
+from engine.text.tokenizer import Tokenizer
+
+_CONTEXT_TOKENS = 12
+
+
+class Preparation:
+    """Prepares prompts over one session pool."""
+
+    def __init__(
+        self,
+        *,
+        memory: Memory,
+        pool: SessionPool,
+        planner: PromptPlanner,
+        tokenizer: Tokenizer,
+        context_length: int,
+        block_size: int,
+    ) -> None:
+        self._memory = memory
+        self._pool = pool
+        self._planner = planner
+        self._tokenizer = tokenizer
+        self._context_length = context_length
+        self._block_size = block_size
+
+    def prepare(self, request: GenerateRequest, clock: Clock) -> Prompt:
+        """Return the prompt of a request; its session's log and sequence are ready to be read.
+
+        Raises: ContextOverflowError when the prompt leaves no room for a reply, ChatTemplateError.
+        """
+        known, _ = self._pool.best_match(request.conversation_id, request.messages)
+        base = known or Session(request.conversation_id, "")
+        plan = self._planner.plan(base, request.messages)
+        num_tokens = base.end_of(plan.num_kept) + plan.num_new_tokens
+        self._check_fits(num_tokens)
+        history = _History.of(base, plan, len(request.messages))
+        started = time.perf_counter()
+        session, brought_back = self._session_for(request, known, plan)
+        reply_start = _append(session, plan)
+        match = self._attach(session, brought_back)
+        clock.restore_ms = (time.perf_counter() - started) * 1000.0
+        return Prompt(
+            session=session,
+            reply_start=reply_start,
+            continued_text=request.messages[-1].content if _is_continued(request) else "",
+            match=match,
+            miss_reason=self._miss_reason(session, plan, history, match),
+            max_tokens=self._max_tokens(request, num_tokens),
+        )
+
+    def _check_fits(self, num_tokens: int) -> None:
+        if num_tokens >= self._context_length:
+            raise ContextOverflowError(num_tokens, self._context_length)
+
+    def _max_tokens(self, request: GenerateRequest, num_tokens: int) -> int:
+        room = self._context_length - num_tokens
+        return room if request.max_tokens is None else max(1, min(room, request.max_tokens))
+
+    def _session_for(
+        self, request: GenerateRequest, known: Session | None, plan: PromptPlan
+    ) -> tuple[Session, Match]:
+        """Return the session to append to, cut to what is kept, and what bringing it back gave."""
+        if known is None or plan.num_kept == 0:
+            if request.ephemeral:
+                return Session(request.conversation_id, ""), Match()
+            return self._pool.new_session(request.conversation_id), Match()
+        match = self._pool.bring_back(known)
+        if request.ephemeral:
+            return self._pool.detached_fork(known, plan.num_kept), match
+        if plan.num_kept < len(known.spans):
+            return self._pool.branch_off(known, plan.num_kept), match
+        del known.token_ids[known.end_of(plan.num_kept) :]
+        return known, match
+
+    def _attach(self, session: Session, brought_back: Match) -> Match:
+        """Put every reusable token in place; at least the last one stays to be evaluated."""
+        if session.sequence is None:
+            session.sequence = self._memory.create()
+        if self._memory.length(session.sequence) >= len(session.token_ids):
+            self._memory.truncate(session.sequence, len(session.token_ids) - 1)
+        found = self._memory.attach(session.sequence, session.token_ids)
+        length = self._memory.length(session.sequence)
+        cold = min(length, brought_back.cold + found.cold)
+        warm = min(length - cold, brought_back.warm + found.warm)
+        return Match(
+            hot=length - cold - warm,
+            warm=warm,
+            cold=cold,
+            restore_ms=brought_back.restore_ms + found.restore_ms,
+            damaged=brought_back.damaged + found.damaged,
+        )
+
+    def _miss_reason(
+        self, session: Session, plan: PromptPlan, history: _History, match: Match
+    ) -> MissReason | None:
+        if match.total < history.kept_tokens - self._block_size:
+            cause = MissCause.DAMAGED if match.damaged else MissCause.EVICTED
+            return self._reason(cause, match.total, history, session)
+        if plan.num_kept < plan.num_matching:
+            cause = MissCause.TEMPLATE_REWRITES_HISTORY
+            return self._reason(cause, history.kept_tokens, history, session)
+        if history.is_changed:
+            return self._reason(
+                MissCause.HISTORY_CHANGED, history.kept_tokens, history, session
+            )
+        if not history.is_known:
+            return self._reason(MissCause.NEW_CONVERSATION, match.total, history, session)
+        return None
+
+    def _reason(
+        self, cause: MissCause, position: int, history: _History, session: Session
+    ) -> MissReason:
+        window = slice(position, position + _CONTEXT_TOKENS)
+        return MissReason(
+            cause,
+            position,
+            expected=self._tokenizer.decode(history.token_ids[window]),
+            found=self._tokenizer.decode(session.token_ids[window]),
+        )
+
+
+class _History:
+    """What the log held before it was touched: enough to explain a miss."""
+
+    def __init__(
+        self, token_ids: list[int], kept_tokens: int, *, is_known: bool, is_changed: bool
+    ) -> None:
+        self.token_ids = token_ids
+        self.kept_tokens = kept_tokens
+        self.is_known = is_known
+        self.is_changed = is_changed
+
+    @classmethod
+    def of(cls, base: Session, plan: PromptPlan, num_messages: int) -> _History:
+        comparable = min(len(base.spans), num_messages)
+        return cls(
+            list(base.token_ids),
+            base.end_of(plan.num_kept),
+            is_known=bool(base.spans),
+            is_changed=plan.num_matching < comparable,
+        )
+
+
+def _is_continued(request: GenerateRequest) -> bool:
+    return request.messages[-1].role == "assistant"
+
+
+def _append(session: Session, plan: PromptPlan) -> int:
+    """Append the plan's tokens to the log; return where the reply starts."""
+    if plan.continues:
+        return session.spans.pop().start
+    reply_start: int | None = None
+    for segment in plan.segments:
+        start = len(session.token_ids)
+        session.append(segment.token_ids)
+        if segment.digest is not None:
+            session.close_span(segment.digest, start, is_open=False)
+        elif reply_start is None:
+            reply_start = start
+    return len(session.token_ids) if reply_start is None else reply_start
