@@ -258,7 +258,9 @@ def install(python: Path, *, dev: bool) -> None:
 
 def pip_install(python: Path, what: Iterable[str]) -> None:
     """Run one pip install under the constraints."""
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check"]
+    # Progress bars are for a person; a log wants only what went wrong.
+    command += [] if sys.stderr.isatty() else ["-qq"]
     command += ["--constraint", str(CONSTRAINTS), *what]
     if subprocess.call(command, stdout=sys.stderr, cwd=ROOT) != 0:
         raise BootstrapError(

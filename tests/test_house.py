@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from tests.reference import ROOT
 
@@ -38,6 +41,16 @@ def test_every_dependency_is_constrained():
     lines = (ROOT / "packaging" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {canonical(line.split("==")[0]) for line in lines}
     assert {canonical(word.split(">=")[0]) for word in wanted} - pinned == set()
+
+
+def test_kernels_are_built_where_a_compiler_is():
+    kernels = ROOT / "engine" / "kernels"
+    if not (kernels / "libraries.cmake").exists():
+        pytest.skip("there are no native kernels yet")
+    if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        pytest.skip("no C++ compiler here")
+    built = [file for file in kernels.iterdir() if file.suffix in {".so", ".dylib", ".dll"}]
+    assert built, "the build failed and the installation fell back to none: pip install -v -e ."
 
 
 def canonical(name: str) -> str:
