@@ -1,0 +1,170 @@
+"""An open chats.db: connections, transactions, checks. Knows the schema, no conversation."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.orm import Session
+
+from app.errors import DatabaseDamagedError
+from app.events import Notice
+from app.store.salvage import salvage, set_aside
+from app.store.schema import HEAD, back_up, migrate, revision_of
+from app.store.sqlite_errors import typed_errors
+
+_BUSY_TIMEOUT_MS = 5_000
+_PRAGMAS = (
+    f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -16000",
+    "PRAGMA mmap_size = 268435456",
+)
+
+
+class Database:
+    """chats.db, created, migrated or salvaged as needed. Usable from several threads.
+
+    on_notice is told, on the opening thread, when something was found damaged or backed up.
+    Raises: DatabaseError kinds; StoreTooNewError leaves the file as it is.
+    """
+
+    def __init__(self, path: Path, *, on_notice: Callable[[Notice], None]) -> None:
+        self.path = path
+        self._on_notice = on_notice
+        self._write_lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._engine = _create_engine(path)
+        self._writer = self._engine.execution_options(begin="BEGIN IMMEDIATE")
+        try:
+            self._open()
+        except DatabaseDamagedError:
+            self._replace_damaged()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Yield a session over one consistent state. Raises: DatabaseError kinds."""
+        with self._watched(), Session(self._engine) as session:
+            yield session
+
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[Session]:
+        """Yield a session that commits at the end, or changes nothing.
+
+        durable: wait until the disk has it, so that a power cut cannot take it back.
+        Raises: DatabaseError kinds.
+        """
+        # One lock instead of SQLite's busy loop, whose waits are milliseconds long.
+        with self._watched(), self._write_lock, self._writer.connect() as connection:
+            level = "FULL" if durable else "NORMAL"
+            _driver(connection).execute(f"PRAGMA synchronous = {level}")
+            with Session(connection, expire_on_commit=False) as session, session.begin():
+                yield session
+
+    def quick_check(self) -> list[str]:
+        """Return what SQLite finds wrong with the file; empty when it is sound."""
+        with self.reading() as session:
+            rows = session.connection().exec_driver_sql("PRAGMA quick_check(20)").scalars()
+            return [str(row) for row in rows if row != "ok"]
+
+    def close(self) -> None:
+        """Fold the WAL into the file and close every connection."""
+        with typed_errors(self.path), self._engine.connect() as connection:
+            _driver(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._engine.dispose()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            with typed_errors(self.path):
+                yield
+        except DatabaseDamagedError:
+            self._suspicion.touch()
+            raise
+
+    @property
+    def _suspicion(self) -> Path:
+        """A file that asks the next start for a check."""
+        return self.path.with_name(f"{self.path.name}.check")
+
+    def _open(self) -> None:
+        is_unclean = _has_wal(self.path) or self._suspicion.exists()
+        with typed_errors(self.path), self._writer.connect() as connection:
+            revision = revision_of(connection)
+        if is_unclean and (faults := self.quick_check()):
+            raise DatabaseDamagedError(f"{self.path.name} is damaged.", detail="\n".join(faults))
+        if revision != HEAD:
+            self._migrate(revision)
+        self._suspicion.unlink(missing_ok=True)
+
+    def _migrate(self, revision: str | None) -> None:
+        with typed_errors(self.path):
+            if revision is not None:
+                back_up(self.path, revision)
+            with self._writer.connect() as connection, connection.begin():
+                migrate(connection)
+
+    def _replace_damaged(self) -> None:
+        self._engine.dispose()
+        damaged = set_aside(self.path)
+        self._suspicion.unlink(missing_ok=True)
+        self._open()
+        with closing(sqlite3.connect(self.path)) as fresh:
+            kept = salvage(damaged, fresh)
+        self._on_notice(
+            Notice(
+                "chats_damaged",
+                f"The conversations file was damaged. {kept.messages} messages of "
+                f"{kept.conversations} conversations could be read and were kept; "
+                f"the damaged file is kept as {damaged.name}.",
+            )
+        )
+
+
+def _has_wal(path: Path) -> bool:
+    # SQLite removes the WAL when the last connection closes; one that is left tells of a crash.
+    wal = path.with_name(f"{path.name}-wal")
+    return wal.exists() and wal.stat().st_size > 0
+
+
+def _create_engine(path: Path) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"check_same_thread": False, "isolation_level": None},
+        pool_size=8,
+        max_overflow=8,
+    )
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_pragmas(connection: sqlite3.Connection, record: Any) -> None:
+    connection.text_factory = _text
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+
+
+def _text(data: bytes) -> str:
+    # One damaged character must not make the conversation unreadable.
+    return data.decode("utf-8", "replace")
+
+
+def _begin(connection: Connection) -> None:
+    # WORKAROUND(https://docs.sqlalchemy.org/en/20/dialects/sqlite.html#pysqlite-serializable):
+    # the driver's own BEGIN comes too late for reads and for DDL.
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    """Return the driver's connection: pragmas must run outside of a transaction."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver

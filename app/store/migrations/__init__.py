@@ -1,0 +1,1 @@
+"""Schema revisions of chats.db, applied in process by app/store/schema.py."""

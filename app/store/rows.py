@@ -1,0 +1,107 @@
+"""Between the rows of chats.db and the frozen values that leave the store. Runs no query."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from app.conversation import Conversation, Message, MessageStatus, ReplyStats, Role
+from app.store.tables import ConversationRow, MessageRow
+from engine.config import SamplingParams
+from engine.events import MissCause, MissReason, ReusedTokens, Timing, Usage
+
+_Choice = TypeVar("_Choice", Role, MessageStatus)
+
+
+def conversation_of(row: ConversationRow) -> Conversation:
+    """Return a conversation as it leaves the store."""
+    return Conversation(
+        id=row.id,
+        title=row.title,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        leaf_id=row.leaf_id,
+        model=row.model,
+        system_prompt=row.system_prompt,
+        sampling=load_sampling(row.sampling),
+        folder=row.folder,
+        draft=row.draft,
+        position=row.position,
+        is_pinned=row.is_pinned,
+        is_archived=row.is_archived,
+        is_unread=row.is_unread,
+        is_deleted=row.deleted_at is not None,
+        num_tokens=row.num_tokens,
+    )
+
+
+def message_of(row: MessageRow, *, version: int, num_versions: int) -> Message:
+    """Return a message as it leaves the store, at its place among its siblings."""
+    return Message(
+        id=row.id,
+        conversation_id=row.conversation_id,
+        parent_id=row.parent_id,
+        role=_choice(Role, row.role, Role.USER),
+        content=row.content,
+        created_at=row.created_at,
+        status=_choice(MessageStatus, row.status, MessageStatus.COMPLETE),
+        reasoning=row.reasoning,
+        stats=load_stats(row.stats),
+        error=row.error,
+        version=version,
+        num_versions=num_versions,
+    )
+
+
+def dump_sampling(sampling: SamplingParams | None) -> str | None:
+    """Return JSON, None for None."""
+    return None if sampling is None else json.dumps(asdict(sampling))
+
+
+def load_sampling(text: str | None) -> SamplingParams | None:
+    """Read dump_sampling's JSON; None when there is none or it does not fit."""
+    if text is None:
+        return None
+    try:
+        return SamplingParams(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def dump_stats(stats: ReplyStats | None) -> str | None:
+    """Return JSON, None for None."""
+    return None if stats is None else json.dumps(asdict(stats), ensure_ascii=False)
+
+
+def load_stats(text: str | None) -> ReplyStats | None:
+    """Read dump_stats' JSON; None when there is none or it does not fit."""
+    if text is None:
+        return None
+    try:
+        return _stats(json.loads(text))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _stats(data: dict[str, Any]) -> ReplyStats:
+    usage = data["usage"]
+    miss = data["miss_reason"]
+    return ReplyStats(
+        usage=Usage(
+            prompt_tokens=usage["prompt_tokens"],
+            reused=ReusedTokens(**usage["reused"]),
+            completion_tokens=usage["completion_tokens"],
+        ),
+        timing=Timing(**data["timing"]),
+        miss_reason=miss and MissReason(**{**miss, "cause": MissCause(miss["cause"])}),
+        model=data["model"],
+    )
+
+
+def _choice(kind: type[_Choice], value: str, fallback: _Choice) -> _Choice:
+    # A flipped bit in a row must not make the conversation unreadable.
+    try:
+        return kind(value)
+    except ValueError:
+        return fallback

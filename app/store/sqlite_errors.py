@@ -1,0 +1,48 @@
+"""Translates what SQLite and SQLAlchemy raise into the typed errors of the application."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from app.errors import (
+    DatabaseBusyError,
+    DatabaseDamagedError,
+    DatabaseError,
+    DatabaseFullError,
+    DatabaseUnavailableError,
+)
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+@contextmanager
+def typed_errors(path: Path) -> Iterator[None]:
+    """Raise a DatabaseError where the block raises an error of SQLite about the file."""
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error.orig, sqlite3.Error):
+            raise translate(error.orig, path) from error
+        raise
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def translate(error: sqlite3.Error, path: Path) -> DatabaseError:
+    """Return the typed error for one of SQLite's; its own text goes into the detail."""
+    # Errors of the sqlite3 module itself carry no code; a damaged text value is one of them.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    detail = f"{path}: {error}"
+    if code in _BUSY:
+        return DatabaseBusyError(f"{path.name} is in use by another program.", detail=detail)
+    if code == sqlite3.SQLITE_FULL:
+        return DatabaseFullError(f"The disk is full; {path.name} cannot grow.", detail=detail)
+    if code in _DAMAGED or (isinstance(error, sqlite3.OperationalError) and code == 1):
+        return DatabaseDamagedError(f"{path.name} is damaged.", detail=detail)
+    return DatabaseUnavailableError(f"{path.name} cannot be read or written.", detail=detail)
