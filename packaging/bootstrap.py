@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -280,6 +281,7 @@ def become(command: Sequence[str]) -> int:
     sys.stderr.flush()
     if os.name == "posix":
         os.execv(command[0], command)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return subprocess.call(command)
 
 
