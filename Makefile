@@ -6,7 +6,7 @@ ifeq ($(OS),Windows_NT)
 BIN = .venv/Scripts
 endif
 
-.PHONY: run test lint build-env bench
+.PHONY: run test build-env bench lint lint-rules lint-format lint-types lint-imports
 
 run:
 	@$(PYTHON) packaging/bootstrap.py run $(ARGS)
@@ -17,10 +17,19 @@ test:
 build-env:
 	@$(PYTHON) packaging/bootstrap.py build-env
 
-lint: build-env
+# One target per tool, so that `make --keep-going lint` shows what each of them has to say.
+lint: lint-rules lint-format lint-types lint-imports
+
+lint-rules: build-env
 	$(BIN)/ruff check .
+
+lint-format: build-env
 	$(BIN)/ruff format --check .
+
+lint-types: build-env
 	$(BIN)/mypy
+
+lint-imports: build-env
 	$(BIN)/lint-imports --no-logo
 
 bench: build-env
