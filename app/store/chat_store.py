@@ -30,6 +30,7 @@ from app.store.database import Database
 from app.store.rows import conversation_of, dump_sampling, dump_stats
 from app.store.tables import ConversationRow, MessageRow
 from app.store.tree_queries import (
+    change_message,
     conversation_row,
     load_message,
     load_messages,
@@ -234,7 +235,7 @@ class ChatStore:
             session.flush()
             conversation.leaf_id = row.id
             conversation.updated_at = moment
-            return load_message(session, row)
+            return load_message(session, row.id)
 
     def update_message(
         self,
@@ -247,19 +248,21 @@ class ChatStore:
         error: str | None = None,
     ) -> Message:
         """Change the fields that are given. Raises: NotFoundError."""
+        changes = {
+            "content": content,
+            "reasoning": reasoning,
+            "status": None if status is None else status.value,
+            "stats": dump_stats(stats),
+            "error": error,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
         with self._database.writing() as session:
-            row = message_row(session, message_id)
-            row.content = row.content if content is None else content
-            row.reasoning = row.reasoning if reasoning is None else reasoning
-            row.status = row.status if status is None else status.value
-            row.stats = row.stats if stats is None else dump_stats(stats)
-            row.error = row.error if error is None else error
-            return load_message(session, row)
+            return change_message(session, message_id, given)
 
     def message(self, message_id: str) -> Message:
         """Return one message, also a deleted one. Raises: NotFoundError."""
         with self._database.reading() as session:
-            return load_message(session, message_row(session, message_id))
+            return load_message(session, message_id)
 
     def path(self, conversation_id: str, leaf_id: str | None = None) -> list[Message]:
         """Return the messages from the first to leaf_id, or to the leaf on screen.

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from app.store.schema import HEAD, back_up, migrate, revision_of
 from app.store.sqlite_errors import typed_errors
 
 _BUSY_TIMEOUT_MS = 5_000
+_SYNCHRONOUS = "NORMAL"
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}",
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = NORMAL",
+    f"PRAGMA synchronous = {_SYNCHRONOUS}",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -16000",
     "PRAGMA mmap_size = 268435456",
@@ -62,11 +64,15 @@ class Database:
         Raises: DatabaseError kinds.
         """
         # One lock instead of SQLite's busy loop, whose waits are milliseconds long.
-        with self._watched(), self._write_lock, self._writer.connect() as connection:
-            level = "FULL" if durable else "NORMAL"
-            _driver(connection).execute(f"PRAGMA synchronous = {level}")
-            with Session(connection, expire_on_commit=False) as session, session.begin():
-                yield session
+        with (
+            self._watched(),
+            self._write_lock,
+            self._writer.connect() as connection,
+            _synchronous(connection, "FULL" if durable else "NORMAL"),
+            Session(connection, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
 
     def quick_check(self) -> list[str]:
         """Return what SQLite finds wrong with the file; empty when it is sound."""
@@ -147,20 +153,29 @@ def _create_engine(path: Path) -> Engine:
 
 
 def _set_pragmas(connection: sqlite3.Connection, record: Any) -> None:
-    connection.text_factory = _text
+    # One damaged character must not make the conversation unreadable.
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     for pragma in _PRAGMAS:
         connection.execute(pragma)
-
-
-def _text(data: bytes) -> str:
-    # One damaged character must not make the conversation unreadable.
-    return data.decode("utf-8", "replace")
 
 
 def _begin(connection: Connection) -> None:
     # WORKAROUND(https://docs.sqlalchemy.org/en/20/dialects/sqlite.html#pysqlite-serializable):
     # the driver's own BEGIN comes too late for reads and for DDL.
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+
+@contextmanager
+def _synchronous(connection: Connection, level: str) -> Iterator[None]:
+    if level == _SYNCHRONOUS:
+        yield
+        return
+    driver = _driver(connection)
+    driver.execute(f"PRAGMA synchronous = {level}")
+    try:
+        yield
+    finally:
+        driver.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:
