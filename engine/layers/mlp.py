@@ -11,7 +11,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x). x: any shape float32; a new tensor is returned."""
+    """Return x * sigmoid(x), a new tensor. x: any shape, float32. Source: arXiv 1702.03118."""
     return F.silu(x)
 
 
@@ -21,6 +21,6 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def gated(gate_up: Tensor, activation: Activation) -> Tensor:
-    """activation(gate) * up. gate_up: (T, 2 I), gate first; returns (T, I)."""
+    """Return activation(gate) * up. gate_up: (T, 2 I), gate first; returns (T, I)."""
     gate, up = gate_up.chunk(2, dim=-1)
     return activation(gate).mul_(up)

@@ -7,7 +7,7 @@ keys and values live is the memory's business.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from engine.layers.mlp import gated
 from engine.layers.moe import SparseMLP
 from engine.layers.norm import Norm
 from engine.layers.rope import RotaryEmbedding, Rotation
-from engine.memory.interface import StepView
+from engine.memory.interface import RecurrentStepView, StepView
 from engine.model_config import SLIDING, ModelConfig
 from engine.models.traits import HeadNorm, Traits
 from engine.quant.linear import FusedLinear, Product
@@ -33,6 +33,11 @@ class Step:
     memory: StepView
     rotations: dict[str, Rotation]
     query_scale: Tensor | None = None
+
+    @property
+    def cells(self) -> RecurrentStepView:
+        """The memory of a model whose specification asks for recurrent cells."""
+        return cast("RecurrentStepView", self.memory)
 
 
 class Block(nn.Module):
@@ -139,9 +144,8 @@ class Block(nn.Module):
     def _take_feed_forward(self, weights: Weights) -> None:
         config = self.config
         hidden, width = config.hidden_size, config.intermediate_size
-        self.experts: SparseMLP | None = None
-        if config.experts is not None and weights.has("ffn_gate_inp.weight"):
-            self.experts = SparseMLP(config.experts, hidden, weights)
+        self.experts = self._make_experts(weights)
+        if self.experts is not None:
             return
         self.gate_up: Product
         if self.traits.is_gated and not self.traits.has_fused_gate_up:
@@ -153,6 +157,12 @@ class Block(nn.Module):
             self.ffn_up = weights.linear("ffn_up", rows, hidden)
             self.gate_up = self.ffn_up
         self.ffn_down = weights.linear("ffn_down", hidden, width)
+
+    def _make_experts(self, weights: Weights) -> SparseMLP | None:
+        """Take the experts of a layer that has some."""
+        if self.config.experts is None or not weights.has("ffn_gate_inp.weight"):
+            return None
+        return SparseMLP(self.config.experts, self.config.hidden_size, weights)
 
 
 class Llama(nn.Module):

@@ -7,7 +7,7 @@ first needs it. Inputs and outputs are float32 whatever the weights are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -28,7 +28,7 @@ class Compute:
 
     dtype: torch.dtype = torch.float32
     head_dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def for_head(self) -> Compute:
         """Return the same with the head's type for everything."""

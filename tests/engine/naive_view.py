@@ -48,8 +48,11 @@ class NaiveView:
             weights = scores.softmax(-1)
         return torch.einsum("hts,shd->thd", weights, values)
 
-    def recurrent(self, layer: int, name: str) -> Tensor:
+    def read_state(self, layer: int, name: str) -> Tensor:
         return self.cells[layer, name]
+
+    def write_state(self, layer: int, name: str, state: Tensor) -> None:
+        self.cells[layer, name] = state.clone()
 
     def _mask(self, layer: int) -> Tensor:
         first = self.slices[0].first_position
