@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 
 class KVCodec(StrEnum):
@@ -31,6 +32,7 @@ class EngineConfig:
     num_threads: None takes the number of physical cores.
     compute: "auto" measures at first load; "float32" and "bfloat16" force the torch path's dtype.
     kernels: False keeps to the torch path even where native kernels are built.
+    cache_dir: where measurements of this machine are kept; None measures at every load.
     """
 
     context_length: int | None = None
@@ -42,6 +44,7 @@ class EngineConfig:
     device: str = "cpu"
     compute: str = "auto"
     kernels: bool = True
+    cache_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

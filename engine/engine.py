@@ -17,6 +17,7 @@ from engine.gguf_file import GGUFFile
 from engine.loading import LoadedModel, load
 from engine.memory.interface import ColdStore, Match, MemoryBreakdown
 from engine.metrics import RateMeter, Rates
+from engine.probe import Probe
 from engine.sampling import Sampler
 from engine.session.pool import SessionPool
 from engine.session.preparation import Preparation
@@ -140,10 +141,10 @@ class Engine:
             return EngineReadiness(0, 0, self.count_tokens(messages))
         kept = session.end_of(num_matching)
         hot = min(kept, self._pool.resident_length(session))
-        stored = session.manifest.num_tokens if session.manifest is not None else 0
+        stored = min(kept, session.num_stored)
         plan = self._planner.plan(session, messages)
-        unread = kept - max(hot, min(kept, stored)) + plan.num_new_tokens
-        return EngineReadiness(hot, min(kept, stored), unread)
+        unread = kept - max(hot, stored) + plan.num_new_tokens
+        return EngineReadiness(hot, stored, unread)
 
     def restore(self, conversation_id: str) -> Match:
         """Bring a conversation's latest branch back from the store, ahead of its next turn."""
@@ -177,6 +178,19 @@ class Engine:
         return Rates(
             self._prefill_rate.value, self._decode_rate.value, self._restore_rate.value
         )
+
+    def prompt_token_ids(self, messages: tuple[ChatMessage, ...]) -> list[int]:
+        """Return the token ids of a conversation as a fresh session would read it.
+
+        Raises: ChatTemplateError when the template refuses the messages.
+        """
+        plan = self._planner.plan(Session("", ""), messages)
+        return [token for segment in plan.segments for token in segment.token_ids]
+
+    def probe(self) -> Probe:
+        """Return token-level access for measurements."""
+        loaded = self._loaded
+        return Probe(loaded.memory, loaded.runner, self._config.prefill_chunk)
 
     def unload(self) -> None:
         """Save every session and give all memory back; the engine must not be used afterwards."""

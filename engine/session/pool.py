@@ -83,7 +83,7 @@ class SessionPool:
         session.touch()
         if session.sequence is not None:
             return Match(hot=self._memory.length(session.sequence))
-        manifest, session.manifest = session.manifest, None
+        manifest = self._manifest(session)
         if manifest is None:
             session.sequence = self._memory.create()
             return Match()
@@ -104,6 +104,7 @@ class SessionPool:
         )
         if job is None:
             return False
+        session.num_stored = job.manifest.num_tokens
         self._store.submit(job)
         return True
 
@@ -173,6 +174,12 @@ class SessionPool:
             branches.remove(oldest)
             self.discard(oldest)
 
+    def _manifest(self, session: Session) -> Manifest | None:
+        if self._store is None or not session.num_stored:
+            return None
+        manifests = self._store.read_manifests(self._fingerprint, session.conversation_id)
+        return next((m for m in manifests if m.branch == session.branch), None)
+
     def _stored_sessions(self, conversation_id: str) -> list[Session]:
         if self._store is None:
             return []
@@ -188,6 +195,6 @@ class SessionPool:
         except SnapshotError as error:
             log.warning("a stored branch of %s is unusable: %s", manifest.conversation_id, error)
             return None
-        session.manifest = manifest
+        session.num_stored = manifest.num_tokens
         session.touch()
         return session

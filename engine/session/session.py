@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 from engine.config import ChatMessage
 from engine.errors import SnapshotError
-from engine.memory.interface import Manifest, SequenceId
+from engine.memory.interface import SequenceId
 
 LOG_VERSION = 1
 _HEADER_LENGTH = struct.Struct("<I")
@@ -43,8 +43,8 @@ class MessageSpan:
 class Session:
     """An append-only log of token ids with message spans, and the sequence that holds its state.
 
-    sequence is None while the state is not resident. manifest is set until a stored branch is
-    brought back. num_stored: tokens covered by the last snapshot.
+    sequence is None while the state is not resident. num_stored: tokens whose state the cold store
+    holds, as far as this session knows.
     """
 
     def __init__(self, conversation_id: str, branch: str) -> None:
@@ -53,7 +53,7 @@ class Session:
         self.token_ids: list[int] = []
         self.spans: list[MessageSpan] = []
         self.sequence: SequenceId | None = None
-        self.manifest: Manifest | None = None
+        self.num_stored = 0
         self.last_used = time.monotonic()
 
     def num_matching(self, messages: Sequence[ChatMessage]) -> int:

@@ -1,0 +1,148 @@
+"""Reprise's own engine behind the bench protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from app.bench.answering import answer_requests, resident_mb
+from app.bench.report import cpu_name
+from app.paths import Paths
+from app.store.kv_store import KVStore
+from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
+from engine.engine import Engine
+from engine.events import Finished
+from engine.memory.interface import SequenceId
+
+_GREEDY = SamplingParams(temperature=0.0)
+
+
+class Ours:
+    """One engine; token-level calls go below the chat template, turns go through it."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._store: KVStore | None = None
+        self._prompt: tuple[list[int], SequenceId] | None = None
+
+    def load(
+        self,
+        *,
+        model: str,
+        threads: int,
+        context_length: int,
+        kv_codec: str = "f16",
+        kernels: bool = True,
+        home: str = "",
+    ) -> Mapping[str, Any]:
+        """Load a model and draw one token; home is where kv.db lies, "" keeps nothing."""
+        started = time.perf_counter()
+        config = EngineConfig(
+            context_length=context_length,
+            kv_codec=KVCodec(kv_codec),
+            num_threads=threads,
+            kernels=kernels,
+        )
+        if home:
+            self._store = KVStore(Path(home) / "kv.db", budget_bytes=8 << 30)
+        self._engine = Engine.load(Path(model), config, store=self._store)
+        self.read(token_ids=[1])
+        return {"load_ms": (time.perf_counter() - started) * 1000.0}
+
+    def read(self, *, token_ids: list[int]) -> Mapping[str, Any]:
+        """Read a prompt from nothing."""
+        probe = self._loaded.probe()
+        probe.clear()
+        self._prompt = None
+        started = time.perf_counter()
+        sequence = probe.read(token_ids)
+        elapsed = time.perf_counter() - started
+        probe.release(sequence)
+        return {"ms": elapsed * 1000.0}
+
+    def decode(self, *, token_ids: list[int], num_tokens: int) -> Mapping[str, Any]:
+        """Generate greedily behind a prompt that is read once."""
+        probe = self._loaded.probe()
+        if self._prompt is None or self._prompt[0] != token_ids:
+            self._prompt = (token_ids, probe.read(token_ids))
+        seconds = probe.decode(self._prompt[1], len(token_ids), num_tokens)
+        return {"tokens_per_second": num_tokens / seconds}
+
+    def turn(
+        self,
+        *,
+        conversation: str,
+        messages: list[tuple[str, str]],
+        max_tokens: int,
+        ephemeral: bool = False,
+    ) -> Mapping[str, Any]:
+        """Answer the last message greedily; return the reply's accounting and text."""
+        request = GenerateRequest(
+            conversation,
+            tuple(ChatMessage(role, content) for role, content in messages),
+            sampling=_GREEDY,
+            max_tokens=max_tokens,
+            ephemeral=ephemeral,
+        )
+        text, finished = "", None
+        for event in self._loaded.generate(request):
+            text += getattr(event, "text", "")
+            finished = event if isinstance(event, Finished) else finished
+        assert finished is not None
+        usage, timing = finished.usage, finished.timing
+        return {
+            "text": text,
+            "token_ids": finished.token_ids,
+            "prompt_tokens": usage.prompt_tokens,
+            "reused_tokens": usage.reused.total,
+            "recomputed_tokens": usage.recomputed_tokens,
+            **asdict(timing),
+        }
+
+    def prompt_tokens(
+        self, *, messages: list[tuple[str, str]]
+    ) -> Mapping[str, Any]:
+        """Return the token ids of a conversation as the model reads it."""
+        chat = tuple(ChatMessage(role, content) for role, content in messages)
+        return {"token_ids": self._loaded.prompt_token_ids(chat)}
+
+    def flush(self) -> Mapping[str, Any]:
+        """Wait until everything queued is in kv.db; return its size."""
+        assert self._store is not None
+        self._store.flush(60.0)
+        return {"bytes": self._store.used_bytes()}
+
+    def memory(self) -> Mapping[str, Any]:
+        """Return the resident memory."""
+        return {"resident_mb": resident_mb()}
+
+    def machine(self) -> Mapping[str, Any]:
+        """Return what this runs on."""
+        info = self._loaded.info
+        return {
+            "cpu": cpu_name(),
+            "threads": info.num_threads,
+            "isa": info.compute,
+            "torch": torch.__version__,
+        }
+
+    @property
+    def _loaded(self) -> Engine:
+        assert self._engine is not None, "load comes first"
+        return self._engine
+
+
+def main() -> None:
+    """Answer bench requests until standard input ends."""
+    ours = Ours()
+    names = ("load", "read", "decode", "turn", "prompt_tokens", "flush", "memory", "machine")
+    answer_requests({name: getattr(ours, name) for name in names})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""Everything the window or the terminal can do with conversations.
+
+Rows first, engine second: what the user wrote is on disk before the model hears of it. Every method
+returns at once; the engine's answers come as events.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
+from app.events import ConversationChanged, Listener, ReplyQueued
+from app.jobs import PrefetchJob, ReleaseJob
+from app.readiness import ReadinessBook, ReadinessJob
+from app.reply_job import ReplyJob
+from app.settings import SettingsStore
+from app.store.chat_store import ChatStore
+from app.titles import title_from
+from app.worker import EngineWorker, JobHandle
+from engine.config import ChatMessage, GenerateRequest, SamplingParams
+
+
+class ChatService:
+    """Conversations over one store and one engine worker."""
+
+    def __init__(
+        self, store: ChatStore, worker: EngineWorker, settings: SettingsStore, emit: Listener
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._settings = settings
+        self._emit = emit
+        self._readiness = ReadinessBook()
+        self._running: dict[str, tuple[str, JobHandle]] = {}
+        self._lock = threading.Lock()
+        self._shown: str | None = None
+
+    # Conversations
+
+    def new_conversation(self, *, system_prompt: str = "") -> Conversation:
+        """Add an empty conversation."""
+        conversation = self._store.create_conversation(system_prompt=system_prompt)
+        self._changed(conversation.id)
+        return conversation
+
+    def conversations(self, *, include_archived: bool = False) -> list[Conversation]:
+        """Return the conversations in the order of the list."""
+        return self._store.conversations(include_archived=include_archived)
+
+    def conversation(self, conversation_id: str) -> Conversation:
+        """Return one conversation. Raises: NotFoundError."""
+        return self._store.conversation(conversation_id)
+
+    def path(self, conversation_id: str) -> list[Message]:
+        """Return the messages of the branch on screen."""
+        return self._store.path(conversation_id)
+
+    def open(self, conversation_id: str) -> list[Message]:
+        """Show a conversation: its messages, no longer unread, made ready in the background."""
+        self._shown = conversation_id
+        self._store.record_visit(conversation_id)
+        if self._store.conversation(conversation_id).is_unread:
+            self._store.update_conversation(conversation_id, is_unread=False)
+            self._changed(conversation_id)
+        self.prefetch(conversation_id)
+        return self.path(conversation_id)
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        """Give a conversation a title."""
+        self._store.update_conversation(conversation_id, title=title.strip())
+        self._changed(conversation_id)
+
+    def set_pinned(self, conversation_id: str, is_pinned: bool) -> None:
+        """Pin a conversation to the top of the list, or not."""
+        self._store.update_conversation(conversation_id, is_pinned=is_pinned)
+        self._changed(conversation_id)
+
+    def set_archived(self, conversation_id: str, is_archived: bool) -> None:
+        """Take a conversation out of the list, or back."""
+        self._store.update_conversation(conversation_id, is_archived=is_archived)
+        self._changed(conversation_id)
+
+    def set_folder(self, conversation_id: str, folder: str) -> None:
+        """Put a conversation into a folder; "" is none."""
+        self._store.update_conversation(conversation_id, folder=folder.strip())
+        self._changed(conversation_id)
+
+    def move(self, conversation_id: str, *, before_id: str | None) -> None:
+        """Place a conversation before another one, or last."""
+        self._store.move_conversation(conversation_id, before_id=before_id)
+        self._changed(conversation_id)
+
+    def set_draft(self, conversation_id: str, text: str) -> None:
+        """Keep what is being written; no event."""
+        self._store.update_conversation(conversation_id, draft=text)
+
+    def set_system_prompt(self, conversation_id: str, text: str) -> None:
+        """Set the system prompt; the history is read again at the next turn."""
+        self._store.update_conversation(conversation_id, system_prompt=text)
+        self._changed(conversation_id)
+
+    def set_sampling(self, conversation_id: str, sampling: SamplingParams | None) -> None:
+        """Set how tokens are drawn here; None follows the settings."""
+        self._store.update_conversation(conversation_id, sampling=sampling)
+        self._changed(conversation_id)
+
+    def delete_conversation(self, conversation_id: str) -> None:
+        """Hide a conversation and give its hot memory back; it can be undone."""
+        self.stop(conversation_id)
+        self._store.delete_conversation(conversation_id)
+        self._worker.submit(ReleaseJob(conversation_id))
+        self._changed(conversation_id)
+
+    def undo_delete_conversation(self, conversation_id: str) -> None:
+        """Bring a deleted conversation back."""
+        self._store.restore_conversation(conversation_id)
+        self._changed(conversation_id)
+
+    def search(self, text: str) -> list[SearchHit]:
+        """Return the conversations whose title or text holds the words."""
+        return self._store.search(text)
+
+    # Messages
+
+    def send(self, conversation_id: str, text: str) -> tuple[Message, Message]:
+        """Add the user's message and queue the reply; return both rows."""
+        conversation = self._store.conversation(conversation_id)
+        message = self._store.add_message(
+            conversation_id, parent_id=conversation.leaf_id, role=Role.USER, content=text
+        )
+        if not conversation.title:
+            self._store.update_conversation(conversation_id, title=title_from(text))
+        return message, self._reply_to(message)
+
+    def regenerate(self, message_id: str) -> Message:
+        """Queue another version of a reply; return its row."""
+        old = self._store.message(message_id)
+        assert old.parent_id is not None
+        return self._reply_to(self._store.message(old.parent_id))
+
+    def edit(self, message_id: str, text: str) -> tuple[Message, Message] | Message:
+        """Add another version of a message; one of the user's is answered too."""
+        old = self._store.message(message_id)
+        message = self._store.add_message(
+            old.conversation_id, parent_id=old.parent_id, role=old.role, content=text
+        )
+        if old.role is not Role.USER:
+            self._changed(old.conversation_id)
+            return message
+        return message, self._reply_to(message)
+
+    def continue_reply(self, message_id: str) -> Message:
+        """Go on with a reply that was stopped or cut off; return its row."""
+        reply = self._store.update_message(message_id, status=MessageStatus.STREAMING, error="")
+        self._start(reply)
+        return reply
+
+    def stop(self, conversation_id: str) -> None:
+        """End every reply of a conversation that is running or waiting."""
+        for handle in self._handles(conversation_id):
+            handle.cancel()
+
+    def show_version(self, message_id: str) -> list[Message]:
+        """Show the branch of a message; return its path."""
+        conversation_id = self._store.message(message_id).conversation_id
+        self._store.set_leaf(conversation_id, message_id)
+        self._changed(conversation_id)
+        return self.path(conversation_id)
+
+    def versions(self, message_id: str) -> list[Message]:
+        """Return all versions of a message, oldest first."""
+        return self._store.siblings(message_id)
+
+    def delete_message(self, message_id: str) -> None:
+        """Hide a message and what follows it; it can be undone."""
+        message = self._store.message(message_id)
+        self.stop(message.conversation_id)
+        self._store.delete_message(message_id)
+        self._changed(message.conversation_id)
+
+    def undo_delete_message(self, message_id: str) -> None:
+        """Bring a deleted message back."""
+        self._store.restore_message(message_id)
+        self._changed(self._store.message(message_id).conversation_id)
+
+    # State
+
+    def is_busy(self, conversation_id: str) -> bool:
+        """Tell whether a reply is running or waiting."""
+        return any(True for _ in self._handles(conversation_id))
+
+    def context_use(self, conversation_id: str) -> tuple[int, int] | None:
+        """Return tokens in the context and its size, where both are known."""
+        model = self._worker.model
+        tokens = self._store.conversation(conversation_id).num_tokens
+        return (tokens, model.context_length) if model is not None and tokens is not None else None
+
+    def readiness(self, conversation_id: str) -> Readiness | None:
+        """Return how soon a conversation can go on, as last seen."""
+        return self._readiness.get(conversation_id)
+
+    def prefetch(self, conversation_id: str) -> None:
+        """Bring a conversation's stored state into memory while nothing else is to be done."""
+        if self._worker.model is not None and not self.is_busy(conversation_id):
+            self._worker.submit(PrefetchJob(conversation_id))
+
+    def refresh_readiness(self, *, is_new_model: bool = False) -> None:
+        """Look at every conversation again, in the background."""
+        if is_new_model:
+            self._readiness.clear()
+        self._look_at([conversation.id for conversation in self._store.conversations()])
+
+    def messages_for_model(self, conversation_id: str, leaf_id: str | None = None) -> tuple[ChatMessage, ...]:
+        """Return a branch as the model is shown it: system prompt first, empty replies left out."""
+        conversation = self._store.conversation(conversation_id)
+        system = conversation.system_prompt or self._settings.value.system_prompt
+        path = self._store.path(conversation_id, leaf_id)
+        start = [ChatMessage("system", system)] if system else []
+        return (*start, *_alternating(path))
+
+    def _reply_to(self, message: Message) -> Message:
+        reply = self._store.add_message(
+            message.conversation_id,
+            parent_id=message.id,
+            role=Role.ASSISTANT,
+            content="",
+            status=MessageStatus.STREAMING,
+        )
+        self._start(reply)
+        self._changed(message.conversation_id)
+        return reply
+
+    def _start(self, reply: Message) -> None:
+        job = ReplyJob(
+            reply,
+            build_request=lambda: self._request(reply),
+            store=self._store,
+            emit=self._emit,
+            on_finished=self._finished,
+        )
+        with self._lock:
+            handle = self._worker.submit(job)
+            self._running[reply.id] = (reply.conversation_id, handle)
+        ahead = self._worker.num_ahead(handle)
+        self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
+
+    def _request(self, reply: Message) -> GenerateRequest:
+        conversation = self._store.conversation(reply.conversation_id)
+        settings = self._settings.value
+        leaf = reply.id if reply.content else reply.parent_id
+        return GenerateRequest(
+            reply.conversation_id,
+            self.messages_for_model(reply.conversation_id, leaf),
+            sampling=conversation.sampling or settings.sampling,
+            max_tokens=settings.max_tokens,
+        )
+
+    def _finished(self, message: Message) -> None:
+        """Note a reply's end. Runs on the engine thread."""
+        with self._lock:
+            self._running.pop(message.id, None)
+        conversation_id, usage = message.conversation_id, message.stats and message.stats.usage
+        if usage is not None:
+            num_tokens = usage.prompt_tokens + usage.completion_tokens
+            self._store.update_conversation(conversation_id, num_tokens=num_tokens)
+        if conversation_id != self._shown:
+            self._store.update_conversation(conversation_id, is_unread=True)
+        self._changed(conversation_id)
+        self._look_at([conversation_id])
+
+    def _look_at(self, conversation_ids: list[str]) -> None:
+        if self._worker.model is not None:
+            self._worker.submit(
+                ReadinessJob(
+                    conversation_ids,
+                    book=self._readiness,
+                    messages_of=self.messages_for_model,
+                    emit=self._emit,
+                )
+            )
+
+    def _handles(self, conversation_id: str) -> Iterator[JobHandle]:
+        with self._lock:
+            running = list(self._running.values())
+        return (handle for owner, handle in running if owner == conversation_id)
+
+    def _changed(self, conversation_id: str) -> None:
+        self._emit(ConversationChanged(conversation_id))
+
+
+def _alternating(path: Sequence[Message]) -> list[ChatMessage]:
+    """Return the messages with text; those of one author in a row become one.
+
+    Many templates refuse two user messages in a row, which a failed reply leaves behind.
+    """
+    result: list[ChatMessage] = []
+    for message in path:
+        if not message.content:
+            continue
+        if result and result[-1].role == message.role and message.role is Role.USER:
+            joined = f"{result[-1].content}\n\n{message.content}"
+            result[-1] = ChatMessage(message.role.value, joined)
+        else:
+            result.append(ChatMessage(message.role.value, message.content))
+    return result

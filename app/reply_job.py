@@ -1,0 +1,133 @@
+"""One reply, from the engine's events to rows of the store and events for the window."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.conversation import Message, MessageStatus, ReplyStats
+from app.events import ErrorReport, Listener, ReplyDelta, ReplyFinished, ReplyProgress
+from app.store.chat_store import ChatStore
+from app.worker import Priority
+from engine.config import GenerateRequest
+from engine.events import Channel, Finished, FinishReason, PrefillProgress, TextDelta
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+
+SAVE_EVERY_SECONDS = 0.5
+
+_STATUS = {
+    FinishReason.STOP: MessageStatus.COMPLETE,
+    FinishReason.LENGTH: MessageStatus.LENGTH,
+    FinishReason.CANCELLED: MessageStatus.STOPPED,
+}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The reply as far as it got. tokens counted from the first delta."""
+
+    content: str
+    reasoning: str
+    started: float = field(default_factory=time.monotonic)
+    first_delta: float | None = None
+    saved: float = 0.0
+
+
+class ReplyJob:
+    """Generates into one reply row. Its text is in the store at most a second after it was drawn.
+
+    build_request is called when the job starts, so that a reply still being written above this one
+    is complete by then. on_finished is called on the engine thread when the row has its last form.
+    """
+
+    def __init__(
+        self,
+        reply: Message,
+        *,
+        build_request: Callable[[], GenerateRequest],
+        store: ChatStore,
+        emit: Listener,
+        on_finished: Callable[[Message], None],
+        priority: Priority = Priority.FOREGROUND,
+    ) -> None:
+        self.priority = priority
+        self._build_request = build_request
+        self._reply = reply
+        self._store = store
+        self._emit = emit
+        self._on_finished = on_finished
+        self._progress = _Progress(reply.content, reply.reasoning)
+
+    def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+        """Generate, one event a step."""
+        for event in engine.generate(self._build_request(), is_cancelled=is_cancelled):
+            match event:
+                case PrefillProgress():
+                    self._prefilled(event)
+                case TextDelta():
+                    self._grew(event)
+                case Finished():
+                    self._finish(event, engine)
+            yield
+
+    def failed(self, error: ErrorReport) -> None:
+        """Keep what there is of the reply, and say why there is no more."""
+        self._end(MessageStatus.ERROR, None, error)
+
+    def _prefilled(self, event: PrefillProgress) -> None:
+        read = event.done_tokens - event.reused_tokens
+        elapsed = time.monotonic() - self._progress.started
+        left = event.total_tokens - event.done_tokens
+        self._emit(
+            ReplyProgress(
+                self._reply.conversation_id,
+                self._reply.id,
+                event.done_tokens,
+                event.total_tokens,
+                event.reused_tokens,
+                seconds_left=left * elapsed / read if read > 0 else None,
+            )
+        )
+
+    def _grew(self, event: TextDelta) -> None:
+        progress, now = self._progress, time.monotonic()
+        if event.channel is Channel.REASONING:
+            progress.reasoning += event.text
+        else:
+            progress.content += event.text
+        if progress.first_delta is None:
+            progress.first_delta = now
+        seconds = now - progress.first_delta
+        rate = (event.num_tokens - 1) / seconds if seconds > 0.05 else 0.0
+        self._emit(
+            ReplyDelta(
+                self._reply.conversation_id, self._reply.id, event.text, event.channel, rate
+            )
+        )
+        if now - progress.saved >= SAVE_EVERY_SECONDS:
+            progress.saved = now
+            self._store.update_message(
+                self._reply.id, content=progress.content, reasoning=progress.reasoning
+            )
+
+    def _finish(self, event: Finished, engine: Engine) -> None:
+        stats = ReplyStats(event.usage, event.timing, event.miss_reason, engine.info.name)
+        self._end(_STATUS[event.finish_reason], stats, None)
+
+    def _end(
+        self, status: MessageStatus, stats: ReplyStats | None, error: ErrorReport | None
+    ) -> None:
+        message = self._store.update_message(
+            self._reply.id,
+            content=self._progress.content,
+            reasoning=self._progress.reasoning,
+            status=status,
+            stats=stats,
+            error=error.message if error is not None else "",
+        )
+        self._on_finished(message)
+        self._emit(ReplyFinished(message, error))

@@ -1,0 +1,356 @@
+"""The engine thread: one thread owns torch, the model and every session; all others ask it.
+
+Jobs run in steps. Between two steps a more urgent job takes over, and the interrupted one goes on
+later from where it was: its state lies in the engine's memory, not on a stack that must unwind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from app.errors import AppError
+from app.events import (
+    ErrorReport,
+    Listener,
+    ModelFailed,
+    ModelInfo,
+    ModelLoaded,
+    ModelLoading,
+    ModelUnloaded,
+)
+from engine.config import EngineConfig
+from engine.errors import EngineError, LoadCancelledError
+from engine.events import LoadProgress
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from engine.memory.interface import ColdStore
+
+log = logging.getLogger(__name__)
+
+AGEING_SECONDS = 20.0
+
+
+class Priority(IntEnum):
+    """Who goes first. A job that waits AGEING_SECONDS gains one rank."""
+
+    FOREGROUND = 0
+    ASIDE = 1
+    BACKGROUND = 2
+
+
+class Job(Protocol):
+    """Work for the engine thread, in steps short enough to be interrupted between them."""
+
+    priority: Priority
+
+    def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+        """Do the work; yield wherever a more urgent job may take over."""
+        ...
+
+    def failed(self, error: ErrorReport) -> None:
+        """Take note that the work will not be finished, and why."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class JobHandle:
+    """A submitted job, for the one who may want to cancel it."""
+
+    job: Job
+    order: int
+    submitted: float = field(default_factory=time.monotonic)
+    iterator: Iterator[None] | None = None
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Ask the job to end; it does so at its next step."""
+        self._cancelled.set()
+
+    def is_cancelled(self) -> bool:
+        """Tell whether ``cancel`` was called."""
+        return self._cancelled.is_set()
+
+    def rank(self, now: float) -> tuple[float, int]:
+        """Return the sort key: priority less age, then order of submission."""
+        return (self.job.priority - (now - self.submitted) / AGEING_SECONDS, self.order)
+
+
+class LoadEngine(Protocol):
+    """How an engine comes into being; tests pass a fake one."""
+
+    def __call__(
+        self,
+        path: Path,
+        config: EngineConfig,
+        *,
+        store: ColdStore | None,
+        on_progress: Callable[[LoadProgress], None],
+        is_cancelled: Callable[[], bool],
+    ) -> Engine:
+        """Load a model; raises EngineError kinds."""
+        ...
+
+
+def load_engine(
+    path: Path,
+    config: EngineConfig,
+    *,
+    store: ColdStore | None,
+    on_progress: Callable[[LoadProgress], None],
+    is_cancelled: Callable[[], bool],
+) -> Engine:
+    """Load a model with the real engine. Imports torch: only ever call it on the engine thread."""
+    from engine.engine import Engine
+
+    return Engine.load(
+        path, config, store=store, on_progress=on_progress, is_cancelled=is_cancelled
+    )
+
+
+class EngineWorker:
+    """Runs jobs on one engine, the most urgent first.
+
+    emit is called on the engine thread with every event. configure: the present engine settings,
+    asked for at each load.
+    """
+
+    def __init__(
+        self,
+        emit: Listener,
+        store: ColdStore | None,
+        configure: Callable[[], EngineConfig],
+        *,
+        loader: LoadEngine = load_engine,
+    ) -> None:
+        self._emit = emit
+        self._configure = configure
+        self._store = store
+        self._loader = loader
+        self._engine: Engine | None = None
+        self._condition = threading.Condition()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._waiting: list[JobHandle] = []
+        self._current: JobHandle | None = None
+        self._order = count()
+        self._load_cancelled = threading.Event()
+        self._is_closing = False
+        self._is_loading = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self.model: ModelInfo | None = None
+        self.on_step: Callable[[Engine], None] = lambda engine: None
+
+    def start(self) -> None:
+        """Start the engine thread; it imports torch only when a model is loaded."""
+        self._thread.start()
+
+    def load_model(self, path: Path) -> None:
+        """Queue the loading of a model, in place of the present one; progress comes as events."""
+        self._load_cancelled.set()  # a load still under way is given up
+        cancelled = self._load_cancelled = threading.Event()
+        self._is_loading = True
+        self._emit(ModelLoading(str(path), 0.0, "queued"))
+        self._command(lambda: self._load(path, self._configure(), cancelled))
+
+    def cancel_load(self) -> None:
+        """Give up the load under way."""
+        self._load_cancelled.set()
+
+    def unload_model(self) -> None:
+        """Queue the unloading of the model; its conversations are saved first."""
+        self._command(self._unload)
+
+    @property
+    def is_ready_or_loading(self) -> bool:
+        """Tell whether a submitted job will be run without further ado."""
+        return self.model is not None or self._is_loading
+
+    def submit(self, job: Job) -> JobHandle:
+        """Queue a job; it waits until a model is loaded."""
+        handle = JobHandle(job, next(self._order))
+        with self._condition:
+            self._waiting.append(handle)
+            self._condition.notify()
+        return handle
+
+    def num_ahead(self, handle: JobHandle) -> int:
+        """Return how many jobs run before this one, the present one included."""
+        now = time.monotonic()
+        with self._condition:
+            ahead = sum(h.rank(now) < handle.rank(now) for h in self._waiting)
+            return ahead + (self._current is not None and self._current is not handle)
+
+    def close(self, timeout_s: float) -> bool:
+        """Cancel everything, save, unload, end the thread; False when that took too long."""
+        with self._condition:
+            self._is_closing = True
+            self._load_cancelled.set()
+            for handle in self._waiting:
+                handle.cancel()
+            if self._current is not None:
+                self._current.cancel()
+            self._condition.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _command(self, command: Callable[[], None]) -> None:
+        with self._condition:
+            self._commands.append(command)
+            self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(self._has_work)
+                if self._is_closing:
+                    break
+                command = self._commands.popleft() if self._commands else None
+            if command is not None:
+                command()
+            else:
+                self._run_most_urgent()
+        self._end_all_jobs("The program is closing.")
+        self._unload()
+
+    def _has_work(self) -> bool:
+        can_run = self._engine is not None and bool(self._waiting)
+        return self._is_closing or bool(self._commands) or can_run
+
+    def _run_most_urgent(self) -> None:
+        with self._condition:
+            now = time.monotonic()
+            handle = min(self._waiting, key=lambda h: h.rank(now))
+            self._waiting.remove(handle)
+            self._current = handle
+        is_done = self._advance(handle, self._should_yield)
+        with self._condition:
+            self._current = None
+            if not is_done:
+                self._waiting.append(handle)
+
+    def _should_yield(self, handle: JobHandle) -> bool:
+        """Tell whether something more urgent waits; equals take turns only by ageing."""
+        with self._condition:
+            if self._is_closing or self._commands:
+                return True
+            urgent = [h for h in self._waiting if h.job.priority < handle.job.priority]
+            return bool(urgent)
+
+    def _advance(self, handle: JobHandle, should_yield: Callable[[JobHandle], bool]) -> bool:
+        """Run a job's steps; True when it has ended, in whatever way."""
+        assert self._engine is not None
+        try:
+            if handle.iterator is None:
+                handle.iterator = handle.job.steps(self._engine, handle.is_cancelled)
+            for _ in handle.iterator:
+                self.on_step(self._engine)
+                if should_yield(handle):
+                    return False
+        except (EngineError, AppError) as error:
+            handle.job.failed(report(error))
+        except Exception as error:  # the last line of defence: a bug must not kill the thread
+            log.exception("a job failed")
+            handle.job.failed(report(error))
+        self.on_step(self._engine)
+        return True
+
+    def _load(self, path: Path, config: EngineConfig, cancelled: threading.Event) -> None:
+        self._unload()
+        try:
+            self._engine = self._loader(
+                path,
+                config,
+                store=self._store,
+                on_progress=lambda p: self._emit(ModelLoading(str(path), p.fraction, p.stage)),
+                is_cancelled=cancelled.is_set,
+            )
+        except LoadCancelledError:
+            self._emit(ModelUnloaded(str(path), cancelled=True))
+        except (EngineError, OSError) as error:
+            self._load_failed(path, report(error))
+        except Exception as error:  # see _advance
+            log.exception("loading %s failed", path)
+            self._load_failed(path, report(error))
+        else:
+            self.model = model_info(self._engine)
+            self._emit(ModelLoaded(self.model))
+            self.on_step(self._engine)
+        finally:
+            self._is_loading = bool(self._commands)
+
+    def _load_failed(self, path: Path, error: ErrorReport) -> None:
+        self._emit(ModelFailed(str(path), error))
+        if not self._commands:
+            self._end_all_jobs(error.message)
+
+    def _unload(self) -> None:
+        if self._engine is None:
+            return
+        self._finish_started_jobs()
+        engine, self._engine = self._engine, None
+        self.model = None
+        engine.unload()
+        self._emit(ModelUnloaded(str(engine.info.path)))
+
+    def _finish_started_jobs(self) -> None:
+        """Let jobs that hold state of the present model end as cancelled."""
+        with self._condition:
+            started = [handle for handle in self._waiting if handle.iterator is not None]
+            self._waiting = [handle for handle in self._waiting if handle.iterator is None]
+        for handle in started:
+            handle.cancel()
+            self._advance(handle, lambda _: False)
+
+    def _end_all_jobs(self, reason: str) -> None:
+        if self._engine is not None:
+            self._finish_started_jobs()
+        with self._condition:
+            waiting, self._waiting = self._waiting, []
+        for handle in waiting:
+            handle.job.failed(ErrorReport("NotRun", reason))
+
+
+def report(error: BaseException) -> ErrorReport:
+    """Put an exception into words for the user, with the details for a bug report."""
+    kind = type(error).__name__
+    if isinstance(error, EngineError | AppError):
+        return ErrorReport(kind, str(error), error.detail)
+    if isinstance(error, MemoryError):
+        return ErrorReport(kind, "There is not enough memory for this.", str(error))
+    if isinstance(error, OSError):
+        return ErrorReport(kind, f"The file cannot be used: {error.strerror or error}.", str(error))
+    detail = "".join(traceback.format_exception(error))
+    return ErrorReport(kind, "Something went wrong inside Reprise.", detail)
+
+
+def model_info(engine: Engine) -> ModelInfo:
+    """Return what the window shows of a loaded model."""
+    info = engine.info
+    return ModelInfo(
+        path=str(info.path),
+        name=info.name,
+        architecture=info.architecture,
+        size_bytes=info.size_bytes,
+        num_parameters=info.num_parameters,
+        quantisation=info.quantisation,
+        context_length=info.context_length,
+        trained_context_length=info.trained_context_length,
+        has_chat_template=info.has_chat_template,
+        kv_codec=info.kv_codec,
+        kv_bytes_per_token=tuple(info.kv_bytes_per_token.items()),
+        block_size=info.block_size,
+        compute=info.compute,
+        num_threads=info.num_threads,
+        load_ms=info.load_ms,
+    )

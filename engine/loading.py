@@ -1,0 +1,141 @@
+"""Putting a loaded model together: file, tokenizer, template, weights, memory, runner."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from engine.config import EngineConfig, KVCodec
+from engine.device import choose_threads, free_memory_bytes
+from engine.errors import OutOfMemoryError
+from engine.events import LoadProgress
+from engine.gguf_file import GGUFFile
+from engine.loader import fingerprint, load_model
+from engine.memory.build import build_memory, bytes_per_token
+from engine.memory.interface import ColdStore, Memory, MemorySpec
+from engine.model_config import ModelConfig
+from engine.models import Model
+from engine.quant.choose import choose_compute
+from engine.runner import Runner, TorchRunner
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
+
+DEFAULT_CONTEXT_LENGTH = 8192
+_HOT_SHARE_OF_FREE_MEMORY = 0.25
+_CODECS = (KVCodec.F16, KVCodec.BF16, KVCodec.F32)
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """Everything that belongs to one loaded model. close gives it all back."""
+
+    file: GGUFFile
+    config: ModelConfig
+    name: str
+    quantisation: str
+    num_parameters: int
+    fingerprint: bytes
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    memory: Memory
+    runner: Runner
+    context_length: int
+    num_threads: int
+    kv_bytes_per_token: dict[str, int]
+    load_ms: float
+
+    def close(self) -> None:
+        """Drop the memory's blocks and the mapping of the file."""
+        self.memory.clear()
+        self.file.close()
+
+
+def load(
+    file: GGUFFile,
+    config: EngineConfig,
+    store: ColdStore | None,
+    on_progress: Callable[[LoadProgress], None],
+    is_cancelled: Callable[[], bool],
+) -> LoadedModel:
+    """Make an open file ready to generate.
+
+    Raises: as ``Engine.load``.
+    """
+    started = time.perf_counter()
+    on_progress(LoadProgress(0.0, "header"))
+    model_config = ModelConfig.from_gguf(file)
+    tokenizer = Tokenizer.from_gguf(file)
+    num_threads = choose_threads(config.num_threads)
+    torch.set_num_threads(num_threads)
+    model_fingerprint = fingerprint(file)
+    spec = model_config.memory_spec(model_fingerprint)
+    context_length = _context_length(config, model_config)
+    model, runner = _load_runner(file, config, model_config, on_progress, is_cancelled)
+    del model
+    return LoadedModel(
+        file=file,
+        config=model_config,
+        name=model_config.name,
+        quantisation=_quantisation(file),
+        num_parameters=sum(prod(info.shape) for info in file.tensors.values()),
+        fingerprint=model_fingerprint,
+        tokenizer=tokenizer,
+        template=ChatTemplate.from_gguf(file),
+        memory=build_memory(
+            spec,
+            config,
+            budget_bytes=_hot_budget(config, spec, context_length),
+            store=store,
+        ),
+        runner=runner,
+        context_length=context_length,
+        num_threads=num_threads,
+        kv_bytes_per_token={codec.value: bytes_per_token(spec, codec) for codec in _CODECS},
+        load_ms=(time.perf_counter() - started) * 1000.0,
+    )
+
+
+def _load_runner(
+    file: GGUFFile,
+    config: EngineConfig,
+    model_config: ModelConfig,
+    on_progress: Callable[[LoadProgress], None],
+    is_cancelled: Callable[[], bool],
+) -> tuple[Model, Runner]:
+    compute = choose_compute(config.compute, config.device, config.cache_dir)
+    try:
+        model = load_model(
+            file, model_config, compute, on_progress=on_progress, is_cancelled=is_cancelled
+        )
+    except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation so
+        raise OutOfMemoryError(
+            "There is not enough memory for this model.", detail=str(error)
+        ) from error
+    description = f"torch {str(compute.dtype).removeprefix('torch.')}"
+    return model, TorchRunner(model, torch.device(config.device), description)
+
+
+def _context_length(config: EngineConfig, model_config: ModelConfig) -> int:
+    wished = config.context_length or DEFAULT_CONTEXT_LENGTH
+    return min(wished, model_config.context_length)
+
+
+def _hot_budget(config: EngineConfig, spec: MemorySpec, context_length: int) -> int:
+    """One full context at least, a quarter of free memory at most, unless the user says."""
+    if config.hot_budget_bytes is not None:
+        return config.hot_budget_bytes
+    one_context = (context_length + config.block_size) * bytes_per_token(spec, config.kv_codec)
+    return max(one_context, int(free_memory_bytes() * _HOT_SHARE_OF_FREE_MEMORY))
+
+
+def _quantisation(file: GGUFFile) -> str:
+    """Name the type that holds most of the weights."""
+    sizes: Counter[str] = Counter()
+    for info in file.tensors.values():
+        sizes[info.type.name] += info.num_bytes
+    return sizes.most_common(1)[0][0] if sizes else "none"

@@ -1,0 +1,52 @@
+"""Token-level access to a loaded model, below sessions and templates: for measurements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from engine.memory.interface import Memory, SequenceId
+from engine.runner import Runner
+
+
+class Probe:
+    """Reads and decodes plain token ids in chunks of prefill_chunk."""
+
+    def __init__(self, memory: Memory, runner: Runner, prefill_chunk: int) -> None:
+        self._memory = memory
+        self._runner = runner
+        self._prefill_chunk = prefill_chunk
+
+    def clear(self) -> None:
+        """Forget every cached block, so that the next read is from nothing."""
+        self._memory.clear()
+
+    def read(self, token_ids: Sequence[int]) -> SequenceId:
+        """Evaluate a prompt up to its last logits; return its sequence."""
+        sequence = self._memory.create()
+        for start in range(0, len(token_ids), self._prefill_chunk):
+            chunk = token_ids[start : start + self._prefill_chunk]
+            self._evaluate(sequence, chunk, is_last=start + len(chunk) == len(token_ids))
+        return sequence
+
+    def decode(self, sequence: SequenceId, depth: int, num_tokens: int) -> float:
+        """Generate greedily behind the first depth tokens; return the seconds it took."""
+        self._memory.truncate(sequence, depth)
+        token = 1
+        started = time.perf_counter()
+        for _ in range(num_tokens):
+            token = self._evaluate(sequence, [token], is_last=True)
+        return time.perf_counter() - started
+
+    def release(self, sequence: SequenceId) -> None:
+        """Give a sequence up."""
+        self._memory.release(sequence)
+
+    def _evaluate(self, sequence: SequenceId, token_ids: Sequence[int], *, is_last: bool) -> int:
+        placed = self._memory.allocate([(sequence, len(token_ids))])
+        assert placed, "the budget is too small for this measurement"
+        view = self._memory.step([(sequence, len(token_ids))])
+        position = self._memory.length(sequence)
+        logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)
+        self._memory.commit(sequence, token_ids)
+        return int(logits.argmax()) if logits is not None else 0
