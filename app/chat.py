@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
 from app.events import ConversationChanged, Listener, ReplyQueued
@@ -19,6 +20,14 @@ from app.store.chat_store import ChatStore
 from app.titles import title_from
 from app.worker import EngineWorker, JobHandle
 from engine.config import ChatMessage, GenerateRequest, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """What one reply does differently; None follows the conversation and the settings."""
+
+    sampling: SamplingParams | None = None
+    max_tokens: int | None = None
 
 
 class ChatService:
@@ -123,7 +132,9 @@ class ChatService:
 
     # Messages
 
-    def send(self, conversation_id: str, text: str) -> tuple[Message, Message]:
+    def send(
+        self, conversation_id: str, text: str, *, options: ReplyOptions | None = None
+    ) -> tuple[Message, Message]:
         """Add the user's message and queue the reply; return both rows."""
         conversation = self._store.conversation(conversation_id)
         message = self._store.add_message(
@@ -131,7 +142,7 @@ class ChatService:
         )
         if not conversation.title:
             self._store.update_conversation(conversation_id, title=title_from(text))
-        return message, self._reply_to(message)
+        return message, self._reply_to(message, options)
 
     def regenerate(self, message_id: str) -> Message:
         """Queue another version of a reply; return its row."""
@@ -219,7 +230,7 @@ class ChatService:
         start = [ChatMessage("system", system)] if system else []
         return (*start, *_alternating(path))
 
-    def _reply_to(self, message: Message) -> Message:
+    def _reply_to(self, message: Message, options: ReplyOptions | None = None) -> Message:
         reply = self._store.add_message(
             message.conversation_id,
             parent_id=message.id,
@@ -227,14 +238,14 @@ class ChatService:
             content="",
             status=MessageStatus.STREAMING,
         )
-        self._start(reply)
+        self._start(reply, options)
         self._changed(message.conversation_id)
         return reply
 
-    def _start(self, reply: Message) -> None:
+    def _start(self, reply: Message, options: ReplyOptions | None = None) -> None:
         job = ReplyJob(
             reply,
-            build_request=lambda: self._request(reply),
+            build_request=lambda: self._request(reply, options or ReplyOptions()),
             store=self._store,
             emit=self._emit,
             on_finished=self._finished,
@@ -245,15 +256,15 @@ class ChatService:
         ahead = self._worker.num_ahead(handle)
         self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
 
-    def _request(self, reply: Message) -> GenerateRequest:
+    def _request(self, reply: Message, options: ReplyOptions) -> GenerateRequest:
         conversation = self._store.conversation(reply.conversation_id)
         settings = self._settings.value
         leaf = reply.id if reply.content else reply.parent_id
         return GenerateRequest(
             reply.conversation_id,
             self.messages_for_model(reply.conversation_id, leaf),
-            sampling=conversation.sampling or settings.sampling,
-            max_tokens=settings.max_tokens,
+            sampling=options.sampling or conversation.sampling or settings.sampling,
+            max_tokens=options.max_tokens or settings.max_tokens,
         )
 
     def _finished(self, message: Message) -> None:

@@ -112,10 +112,14 @@ class ReplyDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReplyFinished:
-    """The reply row in its last form: complete, stopped, cut off or failed (see message.status)."""
+    """The reply row in its last form: complete, stopped, cut off or failed (see message.status).
+
+    token_ids: the generated ones, end-of-turn included.
+    """
 
     message: Message
     error: ErrorReport | None = None
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,14 @@ class ReplyJob:
 
     def _finish(self, event: Finished, engine: Engine) -> None:
         stats = ReplyStats(event.usage, event.timing, event.miss_reason, engine.info.name)
-        self._end(_STATUS[event.finish_reason], stats, None)
+        self._end(_STATUS[event.finish_reason], stats, None, event.token_ids)
 
     def _end(
-        self, status: MessageStatus, stats: ReplyStats | None, error: ErrorReport | None
+        self,
+        status: MessageStatus,
+        stats: ReplyStats | None,
+        error: ErrorReport | None,
+        token_ids: tuple[int, ...] = (),
     ) -> None:
         message = self._store.update_message(
             self._reply.id,
@@ -130,4 +134,4 @@ class ReplyJob:
             error=error.message if error is not None else "",
         )
         self._on_finished(message)
-        self._emit(ReplyFinished(message, error))
+        self._emit(ReplyFinished(message, error, token_ids))

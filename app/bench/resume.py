@@ -1,0 +1,198 @@
+"""``reprise bench resume``: a conversation, the process ended, a new process, the next reply.
+
+Our side goes the whole way a user's conversation goes: chat template, sessions, kv.db. The peer
+reads the same tokens from nothing, and comes back from its own state file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from app.bench.process import Answer, BenchProcess
+from app.bench.report import Report, Row
+
+CONVERSATION = "bench"
+NUM_REPLY_TOKENS = 16
+NUM_CONTINUED_TOKENS = 32
+NEXT_QUESTION = "Which of these entries is the most important one?"
+
+Messages = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeOptions:
+    """What to measure. repeats: restarts per row; figures are medians."""
+
+    model: Path
+    threads: int
+    with_peer: bool
+    repeats: int = 3
+    lengths: tuple[int, ...] = (1000, 4000, 7500)
+    codecs: tuple[str, ...] = ("f16",)
+
+
+def measure_resume(options: ResumeOptions, say: Callable[[str], None]) -> Report:
+    """Measure every length and codec.
+
+    Raises: RuntimeError when a child process dies.
+    """
+    rows = []
+    machine: Answer = {}
+    for codec in options.codecs:
+        for length in options.lengths:
+            say(f"a conversation of {length} tokens in {codec}, ended and resumed")
+            with TemporaryDirectory(prefix="reprise-bench-") as home:
+                row, machine = _measure(options, home, length, codec)
+            rows.append(row)
+    return Report("resume", options.model.name, machine, tuple(rows))
+
+
+def _measure(
+    options: ResumeOptions, home: str, length: int, codec: str
+) -> tuple[Row, Answer]:
+    first = _first_process(options, home, length, codec)
+    restored = [_restart(options, home, codec, first.messages) for _ in range(options.repeats)]
+    peer = _peer(options, home, first.prompt) if options.with_peer else {}
+    restored_ms = median(answer["first_token_ms"] for answer in restored)
+    last = restored[-1]
+    extra: dict[str, Any] = {
+        "cold_ms": first.cold_ms,
+        "restored_ms": restored_ms,
+        **peer,
+        "bytes": first.num_bytes,
+        "reused_tokens": last["reused_tokens"],
+        "recomputed_tokens": last["recomputed_tokens"],
+        "identical": all(answer["token_ids"] == first.continued for answer in restored),
+        "of_own_cold_read": restored_ms / first.cold_ms,
+    }
+    if peer:
+        extra["of_peer_read"] = restored_ms / peer["peer_read_ms"]
+        extra["of_peer_restore"] = restored_ms / peer["peer_restore_ms"]
+    peer_ms = peer.get("peer_read_ms")
+    ratio = peer_ms / restored_ms if peer_ms else None
+    row = Row(f"restart_{length}_{codec}", "ms", restored_ms, peer_ms, ratio, extra)
+    return row, first.machine
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What the first process saw. continued: the next reply without any interruption."""
+
+    messages: Messages
+    prompt: list[int]
+    continued: list[int]
+    cold_ms: float
+    num_bytes: int
+    machine: Answer
+
+
+def _first_process(options: ResumeOptions, home: str, length: int, codec: str) -> _First:
+    with _load(options, home, codec) as ours:
+        question = ("user", _text_of(ours, length))
+        told = ours.ask(
+            "turn",
+            conversation=CONVERSATION,
+            messages=[question],
+            max_tokens=NUM_REPLY_TOKENS,
+        )
+        messages = [question, ("assistant", told["text"]), ("user", NEXT_QUESTION)]
+        continued = _continue(ours, messages)
+        prompt = ours.ask("prompt_tokens", messages=messages)["token_ids"]
+        num_bytes = ours.ask("flush")["bytes"]
+        return _First(
+            messages,
+            prompt,
+            continued["token_ids"],
+            told["first_token_ms"],
+            num_bytes,
+            ours.ask("machine"),
+        )
+
+
+def _restart(options: ResumeOptions, home: str, codec: str, messages: Messages) -> Answer:
+    with _load(options, home, codec) as ours:
+        return _continue(ours, messages)
+
+
+def _continue(ours: BenchProcess, messages: Messages) -> Answer:
+    """Answer the next question on a throw-away fork, so that nothing more is stored."""
+    return ours.ask(
+        "turn",
+        conversation=CONVERSATION,
+        messages=messages,
+        max_tokens=NUM_CONTINUED_TOKENS,
+        ephemeral=True,
+    )
+
+
+def _load(options: ResumeOptions, home: str, codec: str) -> BenchProcess:
+    ours = BenchProcess("ours")
+    ours.ask(
+        "load",
+        model=str(options.model),
+        threads=options.threads,
+        context_length=8192,
+        kv_codec=codec,
+        home=home,
+    )
+    return ours
+
+
+def _peer(options: ResumeOptions, home: str, prompt: Sequence[int]) -> dict[str, Any]:
+    token_ids, name = list(prompt), "state.bin"
+    history = token_ids[:-32]
+    with _load_peer(options, home) as peer:
+        read = [peer.ask("read", token_ids=token_ids)["ms"] for _ in range(2)]
+        num_bytes = peer.ask("save", token_ids=history, name=name, state_dir=home)["bytes"]
+    restored = []
+    for _ in range(options.repeats):
+        with _load_peer(options, home) as peer:
+            restored.append(peer.ask("resume", token_ids=token_ids, name=name)["ms"])
+    return {
+        "peer_read_ms": median(read),
+        "peer_restore_ms": median(restored),
+        "peer_bytes": num_bytes,
+    }
+
+
+def _load_peer(options: ResumeOptions, home: str) -> BenchProcess:
+    peer = BenchProcess("peer")
+    peer.ask(
+        "load",
+        model=str(options.model),
+        threads=options.threads,
+        context_length=8192,
+        state_dir=home,
+    )
+    return peer
+
+
+def _text_of(ours: BenchProcess, length: int) -> str:
+    """Return a text that makes a first prompt of just under length tokens."""
+    sample = "\n".join(_entry(i) for i in range(100))
+    per_entry = len(_tokens(ours, sample)) / 100
+    num_entries = int(length / per_entry)
+    while len(_tokens(ours, _entries(num_entries))) > length:
+        num_entries -= 1
+    return _entries(num_entries)
+
+
+def _tokens(ours: BenchProcess, text: str) -> list[int]:
+    ids: list[int] = ours.ask("prompt_tokens", messages=[("user", text)])["token_ids"]
+    return ids
+
+
+def _entries(count: int) -> str:
+    return "\n".join(_entry(i) for i in range(count))
+
+
+def _entry(number: int) -> str:
+    places = ("harbour", "library", "orchard", "station", "workshop", "observatory")
+    deeds = ("repaired the clock", "counted the boats", "drew a map", "lit the lamps")
+    place, deed = places[number % len(places)], deeds[number * 7 % len(deeds)]
+    return f"Entry {number}: at the {place}, keeper {number * 37 % 101} {deed}."

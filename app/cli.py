@@ -1,0 +1,125 @@
+"""The command line: what each command takes, and where it leads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from app.errors import AppError
+from engine.errors import EngineError
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:
+    """Carry out one command line; without a command, open the window. Return the exit code."""
+    arguments = parse(argv)
+    if arguments.command is None:
+        return open_window(arguments.files)
+    try:
+        return int(_command(arguments.command)(arguments))
+    except (AppError, EngineError) as error:
+        print(error, file=sys.stderr)
+        if error.detail:
+            print(error.detail, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; argparse ends the program where it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="reprise", description="Local language models that never read the same text twice."
+    )
+    parser.set_defaults(files=[])
+    commands = parser.add_subparsers(dest="command", title="commands")
+    _add_window(commands)
+    _add_ask(commands)
+    _add_chat(commands)
+    _add_listings(commands)
+    _add_bench(commands)
+    return parser.parse_args(argv)
+
+
+_Commands = argparse._SubParsersAction
+
+
+def _add_window(commands: _Commands[argparse.ArgumentParser]) -> None:
+    window = commands.add_parser("window", help="open the window (what happens without a command)")
+    window.add_argument("files", nargs="*", help="model files to open")
+
+
+def _add_ask(commands: _Commands[argparse.ArgumentParser]) -> None:
+    ask = commands.add_parser("ask", help="ask one question")
+    ask.add_argument("text", help="the question")
+    ask.add_argument("--model", metavar="FILE", help="a .gguf file")
+    target = ask.add_mutually_exclusive_group()
+    target.add_argument("--conversation", metavar="ID", help="go on with a conversation")
+    target.add_argument("--new", action="store_true", help="start a conversation (the default)")
+    ask.add_argument("--system", metavar="TEXT", help="system prompt of the conversation")
+    ask.add_argument("--max-tokens", type=_positive, metavar="N")
+    ask.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
+    ask.add_argument("--seed", type=int, metavar="N")
+    ask.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_chat(commands: _Commands[argparse.ArgumentParser]) -> None:
+    chat = commands.add_parser("chat", help="talk in the terminal")
+    chat.add_argument("--model", metavar="FILE")
+    chat.add_argument("--conversation", metavar="ID")
+    chat.add_argument("--system", metavar="TEXT")
+
+
+def _add_listings(commands: _Commands[argparse.ArgumentParser]) -> None:
+    for name, text in (("conversations", "list conversations"), ("models", "list models")):
+        commands.add_parser(name, help=text).add_argument("--json", action="store_true")
+    inspect = commands.add_parser("inspect", help="show what is in a model file")
+    inspect.add_argument("file", metavar="FILE")
+    doctor = commands.add_parser("doctor", help="check what runs here and that nothing is damaged")
+    doctor.add_argument("--json", action="store_true")
+
+
+def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser("bench", help="measure, where asked against llama.cpp")
+    bench.add_argument("bench", choices=("speed", "resume", "interface"))
+    bench.add_argument("--model", metavar="FILE")
+    bench.add_argument("--peer", action="store_true", help="alternate with llama.cpp (xllamacpp)")
+    bench.add_argument("--threads", type=_positive, default=2, metavar="N")
+    bench.add_argument("--repeats", type=_positive, default=3, metavar="N")
+    bench.add_argument("--json", metavar="OUT", help="write the rows to a file")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _command(name: str) -> Command:
+    """Import only what the command needs: listing conversations must not wait for torch."""
+    if name == "ask":
+        from app.commands.ask import ask
+
+        return ask
+    if name == "chat":
+        from app.commands.talk import talk
+
+        return talk
+    if name == "bench":
+        from app.commands.bench import bench
+
+        return bench
+    if name == "doctor":
+        from app.commands.doctor import doctor
+
+        return doctor
+    from app.commands import listing
+
+    return {
+        "conversations": listing.conversations,
+        "models": listing.models,
+        "inspect": listing.inspect,
+    }[name]

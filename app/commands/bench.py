@@ -1,0 +1,69 @@
+"""``reprise bench``: run one benchmark, print its table, write its rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from app.bench.report import Report
+from app.bench.resume import ResumeOptions, measure_resume
+from app.bench.speed import SpeedOptions, measure_speed
+from app.commands.session import CommandError
+from app.model_library import ModelLibrary
+from app.paths import Paths
+
+
+def bench(arguments: Namespace) -> int:
+    """Measure and print. Raises: CommandError when the peer or a model is missing."""
+    if arguments.bench == "interface":
+        return _measure_interface(arguments)
+    if arguments.peer and find_spec("xllamacpp") is None:
+        raise CommandError("The peer is not installed: pip install xllamacpp")
+    report = _BENCHES[arguments.bench](arguments)
+    print(report.to_text())
+    if arguments.json:
+        report.save(Path(arguments.json))
+    return 0
+
+
+def _speed(arguments: Namespace) -> Report:
+    options = SpeedOptions(
+        _model(arguments), arguments.threads, arguments.peer, repeats=arguments.repeats
+    )
+    return measure_speed(options, _say)
+
+
+def _resume(arguments: Namespace) -> Report:
+    options = ResumeOptions(
+        _model(arguments), arguments.threads, arguments.peer, repeats=arguments.repeats
+    )
+    return measure_resume(options, _say)
+
+
+_BENCHES: dict[str, Callable[[Namespace], Report]] = {"speed": _speed, "resume": _resume}
+
+
+def _measure_interface(arguments: Namespace) -> int:
+    """Run the window's own measurement in a process of its own: the application knows no Qt."""
+    command = [sys.executable, "-m", "ui.bench"]
+    if arguments.json:
+        command += ["--json", arguments.json]
+    return subprocess.run(command, check=False).returncode
+
+
+def _model(arguments: Namespace) -> Path:
+    if arguments.model:
+        return Path(arguments.model)
+    paths = Paths.from_environment()
+    for entry in ModelLibrary([paths.models], paths.cache).entries():
+        if not entry.error:
+            return entry.path
+    raise CommandError("Name a model with --model.", detail=str(paths.models))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

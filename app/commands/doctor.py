@@ -1,0 +1,63 @@
+"""``reprise doctor``: what runs here, which paths were chosen, and whether the databases are sound."""
+
+from __future__ import annotations
+
+import json
+import platform
+from argparse import Namespace
+from typing import Any
+
+from app.bench.report import cpu_name
+from app.paths import Paths
+from app.settings import SettingsStore
+from app.store.chat_store import ChatStore
+from app.store.kv_store import KVStore
+
+
+def doctor(arguments: Namespace) -> int:
+    """Print what was found; the exit code is 1 when a database is damaged."""
+    paths = Paths.from_environment()
+    findings = {**_machine(paths), **_databases(paths)}
+    if arguments.json:
+        print(json.dumps(findings, ensure_ascii=False))
+    else:
+        for name, value in findings.items():
+            print(f"{name:<18} {value}")
+    return int(any(findings[name] != "ok" for name in ("chats.db", "kv.db")))
+
+
+def _machine(paths: Paths) -> dict[str, Any]:
+    import torch
+
+    from engine.device import choose_threads, free_memory_bytes
+    from engine.kernels import describe
+    from engine.quant.choose import choose_compute
+
+    threads = choose_threads(None)
+    torch.set_num_threads(threads)
+    compute = choose_compute("auto", "cpu", paths.cache)
+    return {
+        "processor": cpu_name(),
+        "threads": threads,
+        "free memory": f"{free_memory_bytes() / 1e9:.1f} GB",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch computes in": str(compute.dtype).removeprefix("torch."),
+        "native kernels": describe(),
+        "home": str(paths.home),
+        "models": str(paths.models),
+    }
+
+
+def _databases(paths: Paths) -> dict[str, str]:
+    chats = ChatStore(paths.chats_db)
+    faults = chats.check()
+    chats.close()
+    budget = SettingsStore(paths.settings).value.cold_budget_bytes
+    kv = KVStore(paths.kv_db, budget_bytes=budget)
+    damaged = kv.verify()
+    kv.close(2.0)
+    return {
+        "chats.db": "ok" if not faults else "; ".join(faults),
+        "kv.db": "ok" if not damaged else f"{damaged} damaged blocks",
+    }

@@ -1,0 +1,64 @@
+"""``reprise chat``: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from app.commands.ask import show_answer
+from app.commands.session import TerminalSession, terminal_session
+from app.events import ModelInfo, ReplyFinished
+
+HELP = "/new starts over, /quit ends, Ctrl+C stops a reply."
+
+
+def talk(arguments: Namespace) -> int:
+    """Talk until the input ends; replies stream, Ctrl+C stops one.
+
+    Raises: CommandError, DatabaseError kinds.
+    """
+    with terminal_session(lambda text: print(text, file=sys.stderr)) as session:
+        model = session.load(Path(arguments.model) if arguments.model else None)
+        print(f"{model.name}, {model.quantisation}, {model.compute}. {HELP}")
+        conversation_id = arguments.conversation or _new(session, arguments.system)
+        while (text := _read()) is not None:
+            if text == "/quit":
+                break
+            if text == "/new":
+                conversation_id = _new(session, arguments.system)
+            elif text:
+                _turn(session, conversation_id, text, model)
+    return 0
+
+
+def _turn(session: TerminalSession, conversation_id: str, text: str, model: ModelInfo) -> None:
+    _, reply = session.services.chat.send(conversation_id, text)
+    finished = show_answer(session, reply.id, is_quiet=False)
+    if finished.error is not None:
+        print(finished.error.message, file=sys.stderr)
+    else:
+        print(_cost(finished), file=sys.stderr)
+
+
+def _cost(finished: ReplyFinished) -> str:
+    stats = finished.message.stats
+    assert stats is not None, "a reply that did not fail has stats"
+    usage, timing = stats.usage, stats.timing
+    return (
+        f"[{timing.decode_tokens_per_second:.0f} tokens/s, "
+        f"first token {timing.first_token_ms / 1000:.1f} s, "
+        f"reused {usage.reused.total:,}, read {usage.recomputed_tokens:,}]"
+    )
+
+
+def _new(session: TerminalSession, system: str | None) -> str:
+    return session.services.chat.new_conversation(system_prompt=system or "").id
+
+
+def _read() -> str | None:
+    try:
+        return input("> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return None

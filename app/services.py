@@ -1,0 +1,109 @@
+"""Everything of one home folder, put together and taken apart in the right order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from app.chat import ChatService
+from app.events import AppEvent, Listener, ModelLoaded, Notice, ReplyFinished
+from app.model_library import ModelLibrary
+from app.monitor import CacheMonitor
+from app.paths import Paths
+from app.settings import Settings, SettingsStore
+from app.store.base import now
+from app.store.chat_store import ChatStore
+from app.store.kv_store import KVStore
+from app.worker import EngineWorker, LoadEngine, load_engine
+from engine.config import EngineConfig, KVCodec
+
+log = logging.getLogger(__name__)
+
+KEEP_DELETED = timedelta(days=30)
+
+
+class Services:
+    """The application without a window.
+
+    Opening reads settings and databases but never imports torch; the engine thread does that when
+    a model is loaded. Raises: DatabaseError kinds when chats.db cannot be used.
+    """
+
+    def __init__(self, paths: Paths, *, loader: LoadEngine = load_engine) -> None:
+        self.paths = paths
+        self._listeners: list[Listener] = []
+        self._listeners_lock = threading.Lock()
+        self.settings = SettingsStore(paths.settings)
+        self.chats = ChatStore(paths.chats_db, on_notice=self._emit)
+        self.kv = KVStore(
+            paths.kv_db, budget_bytes=self.settings.value.cold_budget_bytes, on_notice=self._emit
+        )
+        self.library = ModelLibrary([paths.models, *self.settings.value.model_folders], paths.cache)
+        self.worker = EngineWorker(self._emit, self.kv, self.engine_config, loader=loader)
+        self.chat = ChatService(self.chats, self.worker, self.settings, self._emit)
+        self._monitor = CacheMonitor(self._emit, self.kv)
+        self.worker.on_step = self._monitor.look
+        self.subscribe(self._react)
+        self._recover()
+        self.worker.start()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call listener with every event, on whatever thread it arises; return how to stop."""
+        with self._listeners_lock:
+            self._listeners.append(listener)
+        return lambda: self._unsubscribe(listener)
+
+    def engine_config(self) -> EngineConfig:
+        """Return the engine's part of the settings."""
+        return engine_config(self.settings.value, self.paths)
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Stop, save what is pending within timeout_s, close the files; False when cut short."""
+        is_saved = self.worker.close(timeout_s)
+        is_written = self.kv.close(timeout_s)
+        self.chats.close()
+        return is_saved and is_written
+
+    def _unsubscribe(self, listener: Listener) -> None:
+        with self._listeners_lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+    def _emit(self, event: AppEvent) -> None:
+        with self._listeners_lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener(event)
+
+    def _react(self, event: AppEvent) -> None:
+        match event:
+            case ModelLoaded():
+                self.settings.update(last_model=event.info.path)
+                self.chat.refresh_readiness(is_new_model=True)
+            case ReplyFinished(message=message) if message.stats is not None:
+                self._monitor.record(message.stats)
+            case Notice():
+                log.warning("%s: %s", event.kind, event.message)
+
+    def _recover(self) -> None:
+        """Put right what an unclean end left behind, and erase what was deleted long ago."""
+        count = self.chats.recover_unfinished()
+        if count:
+            log.info("%d unfinished replies were marked as stopped", count)
+        for conversation_id in self.chats.purge_deleted(now() - KEEP_DELETED):
+            self.kv.forget(conversation_id)
+
+
+def engine_config(settings: Settings, paths: Paths) -> EngineConfig:
+    """Translate settings into the engine's configuration."""
+    return EngineConfig(
+        context_length=settings.context_length,
+        block_size=settings.block_size,
+        kv_codec=KVCodec(settings.kv_codec),
+        hot_budget_bytes=settings.hot_budget_bytes,
+        num_threads=settings.num_threads,
+        device=settings.device,
+        cache_dir=paths.cache,
+    )
