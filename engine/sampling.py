@@ -1,0 +1,237 @@
+"""How the next token is drawn: pure functions over logits, and a sampler that keeps its generator.
+
+Knows no model and no text. Rules run in the order penalties, top_k, top_p, min_p, temperature.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.config import SamplingParams
+from engine.errors import EngineError, SnapshotError
+
+_STATE_MAGIC = b"RNG1"
+_MASKED = -torch.inf
+_FEW = 1024
+
+
+def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
+    """Divide logits by the temperature: below 1 sharpens, above 1 flattens.
+
+    logits: (B, V) float32; a copy is returned. temperature > 0; 0 is greedy, see sample().
+    Raises: ValueError when temperature is out of range.
+    """
+    _check(temperature > 0, "temperature", temperature)
+    return logits / temperature
+
+
+def apply_top_k(logits: Tensor, top_k: int) -> Tensor:
+    """Mask all but the top_k largest logits; equals of the smallest of these stay too.
+
+    logits: (B, V) float32; a masked copy is returned. top_k >= 0; 0 keeps all.
+    Raises: ValueError when top_k is out of range.
+    """
+    _check(top_k >= 0, "top_k", top_k)
+    if top_k == 0 or top_k >= logits.shape[-1]:
+        return logits.clone()
+    smallest = logits.topk(top_k).values[..., -1:]
+    return logits.masked_fill(logits < smallest, _MASKED)
+
+
+def apply_top_p(logits: Tensor, top_p: float) -> Tensor:
+    """Keep the fewest most probable tokens whose probabilities sum to top_p or more.
+
+    logits: (B, V) float32; a masked copy is returned. top_p in (0, 1]; 1 keeps all. The most
+    probable token always stays.
+    Raises: ValueError when top_p is out of range.
+    Source: arXiv 1904.09751.
+    """
+    _check(0 < top_p <= 1, "top_p", top_p)
+    if top_p == 1:
+        return logits.clone()
+    values, order = logits.sort(descending=True, stable=True)
+    probabilities = values.softmax(-1)
+    sum_before = probabilities.cumsum(-1) - probabilities
+    is_dropped = torch.zeros_like(logits, dtype=torch.bool)
+    is_dropped.scatter_(-1, order, sum_before >= top_p)
+    return logits.masked_fill(is_dropped, _MASKED)
+
+
+def apply_min_p(logits: Tensor, min_p: float) -> Tensor:
+    """Mask tokens whose probability is below min_p times the largest one.
+
+    logits: (B, V) float32; a masked copy is returned. min_p in [0, 1]; 0 keeps all.
+    Raises: ValueError when min_p is out of range.
+    Source: arXiv 2407.01082.
+    """
+    _check(0 <= min_p <= 1, "min_p", min_p)
+    if min_p == 0:
+        return logits.clone()
+    relative = (logits - logits.amax(-1, keepdim=True)).exp()
+    return logits.masked_fill(relative < min_p, _MASKED)
+
+
+def apply_repetition_penalty(logits: Tensor, token_ids: Tensor, penalty: float) -> Tensor:
+    """Make tokens that occurred less likely: divide positive logits, multiply negative ones.
+
+    logits: (B, V) float32; a changed copy is returned. token_ids: (B, S) int64. penalty > 0; 1
+    changes nothing.
+    Raises: ValueError when penalty is out of range.
+    Source: arXiv 1909.05858.
+    """
+    _check(penalty > 0, "repetition_penalty", penalty)
+    seen = logits.gather(-1, token_ids)
+    penalised = torch.where(seen > 0, seen / penalty, seen * penalty)
+    return logits.scatter(-1, token_ids, penalised)
+
+
+def apply_presence_frequency_penalty(
+    logits: Tensor, token_ids: Tensor, *, presence: float, frequency: float
+) -> Tensor:
+    """Subtract presence from each token that occurred, and frequency for each time it did.
+
+    logits: (B, V) float32; a changed copy is returned. token_ids: (B, S) int64. Both in [-2, 2]; 0
+    changes nothing.
+    Raises: ValueError when one is out of range.
+    """
+    _check(-2 <= presence <= 2, "presence_penalty", presence)
+    _check(-2 <= frequency <= 2, "frequency_penalty", frequency)
+    counts = (token_ids[:, :, None] == token_ids[:, None, :]).sum(-1)
+    seen = logits.gather(-1, token_ids)
+    return logits.scatter(-1, token_ids, seen - frequency * counts - presence)
+
+
+def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw one token per row by its probability.
+
+    logits: (B, V) float32, masked tokens -inf. Returns (B,) int64. generator is advanced.
+    """
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+
+
+class Sampler:
+    """Draws the tokens of one reply; the same seed draws the same tokens.
+
+    seed: what the generator began with, also where the parameters leave it open.
+    """
+
+    def __init__(self, params: SamplingParams, vocab_size: int) -> None:
+        """Check the parameters and seed the generator.
+
+        Raises: ValueError when a parameter is out of range.
+        """
+        _check_params(params)
+        self._params = params
+        self._vocab_size = vocab_size
+        self.seed = secrets.randbits(63) if params.seed is None else params.seed % (1 << 63)
+        self._generator = torch.Generator().manual_seed(self.seed)
+
+    def sample(self, logits: Tensor, token_ids: Sequence[int]) -> int:
+        """Draw the next token.
+
+        logits: (V,) float32. token_ids: what came before; the last penalty_last_n count.
+        Raises: EngineError when the model computed no usable numbers.
+        """
+        row = self._penalised(logits.detach()[None, : self._vocab_size].float(), token_ids)
+        if self._params.temperature == 0:
+            token = int(row.argmax())
+            _check_usable(row[0, token])
+            return token
+        candidates, ids, top_p = self._most_likely(row)
+        _check_usable(candidates.amax())
+        candidates = apply_top_p(candidates, top_p)
+        candidates = apply_min_p(candidates, self._params.min_p)
+        candidates = apply_temperature(candidates, self._params.temperature)
+        drawn = sample(candidates, self._generator)
+        return int(drawn if ids is None else ids[0, drawn])
+
+    def state_bytes(self) -> bytes:
+        """Return where the generator stands, so that drawing can go on exactly from here."""
+        state: bytes = self._generator.get_state().numpy().tobytes()
+        return _STATE_MAGIC + state
+
+    def restore(self, state: bytes) -> None:
+        """Go on from what state_bytes() returned.
+
+        Raises: SnapshotError when it is damaged.
+        """
+        size = self._generator.get_state().numel()
+        if not state.startswith(_STATE_MAGIC) or len(state) != size + len(_STATE_MAGIC):
+            raise SnapshotError("The stored state of the sampler is damaged.")
+        saved = torch.frombuffer(bytearray(state[len(_STATE_MAGIC) :]), dtype=torch.uint8)
+        try:
+            self._generator.set_state(saved)
+        except RuntimeError as error:
+            raise SnapshotError(
+                "The stored state of the sampler is damaged.", detail=str(error)
+            ) from error
+
+    @classmethod
+    def from_state(cls, params: SamplingParams, vocab_size: int, state: bytes) -> Sampler:
+        """Build a sampler that goes on from what state_bytes() returned.
+
+        Raises: SnapshotError when it is damaged, ValueError when a parameter is out of range.
+        """
+        sampler = cls(params, vocab_size)
+        sampler.restore(state)
+        return sampler
+
+    def _penalised(self, row: Tensor, token_ids: Sequence[int]) -> Tensor:
+        params = self._params
+        last = token_ids[max(0, len(token_ids) - params.penalty_last_n) :]
+        if not last:
+            return row
+        if params.repetition_penalty != 1:
+            row = apply_repetition_penalty(row, torch.tensor([last]), params.repetition_penalty)
+        if params.presence_penalty or params.frequency_penalty:
+            row = apply_presence_frequency_penalty(
+                row,
+                torch.tensor([last]),
+                presence=params.presence_penalty,
+                frequency=params.frequency_penalty,
+            )
+        return row
+
+    def _most_likely(self, row: Tensor) -> tuple[Tensor, Tensor | None, float]:
+        """Return the few logits that can be drawn, their ids, and top_p as it holds among them.
+
+        Without top_k the other rules often leave few tokens as well: then sorting these is enough.
+        """
+        params = self._params
+        top_k = params.top_k or _FEW
+        is_narrowing = params.top_k > 0 or params.top_p < 1 or params.min_p > 0
+        if top_k >= row.shape[-1] or not is_narrowing:
+            return row, None, params.top_p
+        values, ids = row.topk(top_k)
+        if params.top_k:
+            return values, ids, params.top_p
+        mass = float((values - row.logsumexp(-1)).exp().sum())
+        is_below_min_p = float((values[0, -1] - values[0, 0]).exp()) < params.min_p
+        if mass < params.top_p and not is_below_min_p:
+            return row, None, params.top_p
+        return values, ids, min(1.0, params.top_p / mass)
+
+
+def _check_params(params: SamplingParams) -> None:
+    _check(params.temperature >= 0, "temperature", params.temperature)
+    _check(params.top_k >= 0, "top_k", params.top_k)
+    _check(0 < params.top_p <= 1, "top_p", params.top_p)
+    _check(0 <= params.min_p <= 1, "min_p", params.min_p)
+    _check(params.repetition_penalty > 0, "repetition_penalty", params.repetition_penalty)
+    _check(-2 <= params.presence_penalty <= 2, "presence_penalty", params.presence_penalty)
+    _check(-2 <= params.frequency_penalty <= 2, "frequency_penalty", params.frequency_penalty)
+    _check(params.penalty_last_n >= 0, "penalty_last_n", params.penalty_last_n)
+
+
+def _check(is_in_range: bool, name: str, value: float) -> None:
+    if not is_in_range:
+        raise ValueError(f"{name} is out of range: {value}")
+
+
+def _check_usable(largest: Tensor) -> None:
+    if not torch.isfinite(largest):
+        raise EngineError("The model computed no usable numbers.", detail=f"logit {float(largest)}")
