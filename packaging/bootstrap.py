@@ -30,7 +30,7 @@ TEST_MODELS = VENV / "share" / "models"
 KERNEL_SUFFIXES = {".cpp", ".h", ".hpp", ".cmake", ".txt"}
 # The editable install builds without isolation, so that the kernels' build tools are pinned too.
 BUILD_TOOLS = ("scikit-build-core", "cmake", "ninja")
-MODELS_FOLDER_QUERY = "from app.paths import Paths; print(Paths.default().models)"
+MODELS_FOLDER_QUERY = "from app.paths import Paths; print(Paths.from_environment().models)"
 USAGE = "usage: bootstrap.py run [ARGUMENTS] | test [PYTEST ARGUMENTS] | build-env"
 
 # What Qt's libraries need from a Debian or Ubuntu system: shared library -> package.
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
     python = prepare(dev=False)
     arguments = list(arguments)
     if opens_window(arguments) and not can_open_window(os.environ):
-        arguments = ["chat", *arguments]
+        arguments = terminal_arguments(arguments)
     if needs_model(arguments):
         models_folder = find_models_folder(python)
         if not any(models_folder.glob("*.gguf")):
@@ -139,17 +139,21 @@ def say(text: str) -> None:
 
 
 def opens_window(arguments: Sequence[str]) -> bool:
-    """Tell whether reprise would open its window: no command given, and no question about it."""
-    if not arguments:
-        return True
-    return arguments[0].startswith("-") and not {"-h", "--help", "--version"} & set(arguments)
+    """Tell whether reprise would open its window: that is what it does without a command."""
+    return not arguments or arguments[0] == "window"
+
+
+def terminal_arguments(window_arguments: Sequence[str]) -> list[str]:
+    """Return what chats in the terminal as these arguments would have in the window."""
+    files = window_arguments[1:]
+    return ["chat", *(["--model", files[0]] if files else [])]
 
 
 def needs_model(arguments: Sequence[str]) -> bool:
     """Tell whether these arguments lead to a chat with a model that is not named."""
     if any(word == "--model" or word.startswith("--model=") for word in arguments):
         return False
-    return opens_window(arguments) or arguments[0] in {"ask", "chat", "bench"}
+    return opens_window(arguments) or arguments[0] in {"ask", "bench", "chat"}
 
 
 def has_display(environ: Mapping[str, str], platform: str = sys.platform) -> bool:

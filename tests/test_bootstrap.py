@@ -72,7 +72,7 @@ def test_test_leaves_window_out_where_qt_cannot_load(bootstrap, launched, monkey
 def test_run_without_display_chats_in_the_terminal(bootstrap, launched, monkeypatch, capsys):
     set_display(monkeypatch)
     monkeypatch.setattr(bootstrap, "has_display", lambda environ: False)
-    bootstrap.main(["run", "--model", "m.gguf"])
+    bootstrap.main(["run", "window", "m.gguf"])
     assert launched == ["python", "-m", "app", "chat", "--model", "m.gguf"]
     assert "No display" in capsys.readouterr().err
 
@@ -123,9 +123,10 @@ def test_x11_needs_more_libraries_than_offscreen(bootstrap, monkeypatch):
         ([], True),
         (["ask", "Hello"], True),
         (["ask", "Hello", "--model", "m.gguf"], False),
-        (["--model=m.gguf"], False),
+        (["window"], True),
+        (["chat", "--model=m.gguf"], False),
         (["models", "--json"], False),
-        (["--version"], False),
+        (["--help"], False),
     ],
 )
 def test_starter_is_fetched_only_for_a_chat(bootstrap, arguments, expected):
