@@ -228,7 +228,7 @@ class Engine:
 
 def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
     return EngineInfo(
-        path=loaded.file.path,
+        path=loaded.file.paths[0],
         name=loaded.name,
         architecture=loaded.config.architecture,
         size_bytes=loaded.file.size_bytes,

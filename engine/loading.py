@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 
 from engine.config import EngineConfig, KVCodec
-from engine.device import choose_threads, free_memory_bytes
+from engine.device import choose_threads
 from engine.errors import OutOfMemoryError
 from engine.events import LoadProgress
 from engine.gguf_file import GGUFFile
 from engine.loader import fingerprint, load_model
-from engine.memory.build import build_memory, bytes_per_token
+from engine.memory.codec import BlockLayout
+from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Memory, MemorySpec
 from engine.model_config import ModelConfig
 from engine.models import Model
@@ -26,7 +27,6 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 8192
-_HOT_SHARE_OF_FREE_MEMORY = 0.25
 _CODECS = (KVCodec.F16, KVCodec.BF16, KVCodec.F32)
 
 
@@ -86,16 +86,13 @@ def load(
         fingerprint=model_fingerprint,
         tokenizer=tokenizer,
         template=ChatTemplate.from_gguf(file),
-        memory=build_memory(
-            spec,
-            config,
-            budget_bytes=_hot_budget(config, spec, context_length),
-            store=store,
-        ),
+        memory=build_memory(spec, replace(config, context_length=context_length), store=store),
         runner=runner,
         context_length=context_length,
         num_threads=num_threads,
-        kv_bytes_per_token={codec.value: bytes_per_token(spec, codec) for codec in _CODECS},
+        kv_bytes_per_token={
+            codec.value: _bytes_per_token(spec, codec, config.block_size) for codec in _CODECS
+        },
         load_ms=(time.perf_counter() - started) * 1000.0,
     )
 
@@ -125,12 +122,10 @@ def _context_length(config: EngineConfig, model_config: ModelConfig) -> int:
     return min(wished, model_config.context_length)
 
 
-def _hot_budget(config: EngineConfig, spec: MemorySpec, context_length: int) -> int:
-    """One full context at least, a quarter of free memory at most, unless the user says."""
-    if config.hot_budget_bytes is not None:
-        return config.hot_budget_bytes
-    one_context = (context_length + config.block_size) * bytes_per_token(spec, config.kv_codec)
-    return max(one_context, int(free_memory_bytes() * _HOT_SHARE_OF_FREE_MEMORY))
+def _bytes_per_token(spec: MemorySpec, codec: KVCodec, block_size: int) -> int:
+    """Return the bytes one token takes in full blocks, scales included."""
+    slabs = (BlockLayout.of(group, codec, block_size).slab_bytes for group in spec.groups)
+    return sum(slabs) // block_size
 
 
 def _quantisation(file: GGUFFile) -> str:
