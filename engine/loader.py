@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Callable
 
 import numpy as np
 
+from engine.device import free_memory_bytes
 from engine.errors import LoadCancelledError, UnsupportedModelError
 from engine.events import LoadProgress
 from engine.gguf_file import GGUFFile, TensorInfo
 from engine.model_config import ModelConfig
 from engine.models import ARCHITECTURES, Model
+from engine.quant.choose import fit_compute
 from engine.quant.linear import Compute, QuantLinear
 from engine.weights import Weights
 
@@ -43,7 +46,7 @@ def load_model(
     if architecture is None:
         message = f"Models of the {config.architecture} family are not supported yet."
         raise UnsupportedModelError(message, detail=f"supported: {', '.join(ARCHITECTURES)}")
-    weights = Weights(file, compute)
+    weights = Weights(file, _fitted(file, compute))
     model = architecture(config, weights)
     weights.finish()
     if not is_lazy:
@@ -67,6 +70,14 @@ def fingerprint(file: GGUFFile) -> bytes:
         for sample in _samples(file, info):
             digest.update(sample)
     return digest.digest()
+
+
+def _fitted(file: GGUFFile, compute: Compute) -> Compute:
+    """Adapt the choice to this machine's memory; other devices report their own shortage."""
+    if compute.device.type != "cpu":
+        return compute
+    num_weights = sum(math.prod(info.shape) for info in file.tensors.values())
+    return fit_compute(compute, num_weights, free_memory_bytes())
 
 
 def _materialize(

@@ -65,23 +65,26 @@ class Block(nn.Module):
         config = self.config
         num_queries, num_keys = config.num_attention_heads, config.num_key_value_heads
         heads = self.qkv(x).view(len(x), -1, config.head_dim)
-        q, k, v = heads.split([num_queries, num_keys, num_keys], dim=1)
+        q, k, v = torch.split(heads, [num_queries, num_keys, num_keys], dim=1)
         if self.traits.head_norm is not HeadNorm.NONE:
             self._normalize_heads(q, k)
         if self.has_rope:
             step.rotations[self.layer_type].apply_(heads[:, : num_queries + num_keys])
         if step.query_scale is not None:
             q.mul_(step.query_scale)
-        return self.attn_output(self._attend(q, k, v, step).reshape(len(x), -1))
+        branch: Tensor = self.attn_output(self._attend(q, k, v, step).reshape(len(x), -1))
+        return branch
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """x: (T, C), normalised. Returns the feed-forward branch (T, C)."""
         if self.experts is not None:
-            return self.experts(x)
+            mixed: Tensor = self.experts(x)
+            return mixed
         hidden = self.gate_up(x)
         activation = self.traits.activation
         hidden = gated(hidden, activation) if self.traits.is_gated else activation(hidden)
-        return self.ffn_down(hidden)
+        branch: Tensor = self.ffn_down(hidden)
+        return branch
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, step: Step) -> Tensor:
         config = self.config

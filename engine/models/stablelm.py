@@ -1,4 +1,4 @@
-"""StableLM 2: LayerNorm, a part of each head rotated; without ffn_norm both branches run at once."""
+"""StableLM 2: LayerNorm, partly rotated heads; without ffn_norm both branches run at once."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -50,6 +50,19 @@ def choose_compute(requested: str, device: str, cache_dir: Path | None = None) -
         return Compute(torch.bfloat16, torch.bfloat16, target)
     prefill, decode = _cached_timings(cache_dir)
     return Compute(prefill.faster, decode.faster, target)
+
+
+def fit_compute(compute: Compute, num_weights: int, free_bytes: int) -> Compute:
+    """Adapt a choice to the memory there is: half-size weights, or none held at all.
+
+    num_weights: of the whole model. free_bytes: of the device; a fifth is left for everything else.
+    """
+    budget = 0.8 * free_bytes
+    if num_weights * compute.dtype.itemsize <= budget:
+        return compute
+    if num_weights * torch.bfloat16.itemsize <= budget:
+        return replace(compute, dtype=torch.bfloat16, head_dtype=torch.bfloat16)
+    return replace(compute, keeps_weights=False)
 
 
 def measure() -> tuple[Timing, Timing]:

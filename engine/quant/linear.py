@@ -23,12 +23,14 @@ class Compute:
     """What torch computes with.
 
     dtype: of dequantised weights. head_dtype: of the output head, which sees single rows and is
-    bound by memory rather than arithmetic.
+    bound by memory rather than arithmetic. keeps_weights: False dequantises a matrix anew for every
+    product, where memory cannot hold the whole model dequantised.
     """
 
     dtype: torch.dtype = torch.float32
     head_dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    keeps_weights: bool = True
 
     def for_head(self) -> Compute:
         """Return the same with the head's type for everything."""
@@ -64,17 +66,19 @@ class QuantLinear(nn.Module):
         self.ggml_type = ggml_type
         self.shape = shape
         self.bias = bias
-        self.dtype = compute.dtype
-        self.device = compute.device
+        self.compute = compute
         self.fused: FusedLinear | None = None
         self._weight: Tensor | None = None
 
     @property
     def weight(self) -> Tensor:
         """The dequantised weight, made on first use: (out_features, in_features)."""
-        if self._weight is None:
-            self.materialize()
-            assert self._weight is not None
+        if self._weight is not None:
+            return self._weight
+        if not self.compute.keeps_weights:
+            return self._dequantized()
+        self.materialize()
+        assert self._weight is not None
         return self._weight
 
     @property
@@ -83,15 +87,18 @@ class QuantLinear(nn.Module):
         return self._weight is not None
 
     def materialize(self) -> None:
-        """Dequantise now; together with the matrices this one is fused with."""
-        if self._weight is not None:
+        """Dequantise now and keep it; together with the matrices this one is fused with."""
+        if self._weight is not None or not self.compute.keeps_weights:
             return
         if self.fused is not None:
             self.fused.materialize()
             return
-        weight = torch.empty(self.shape, dtype=self.dtype)
+        self._weight = self._dequantized()
+
+    def _dequantized(self) -> Tensor:
+        weight = torch.empty(self.shape, dtype=self.compute.dtype)
         dequantize_into(weight, self.data, self.ggml_type)
-        self._weight = weight.to(self.device)
+        return weight.to(self.compute.device)
 
     def place(self, weight: Tensor) -> None:
         """Adopt a weight that somebody else dequantised."""
@@ -117,30 +124,46 @@ class FusedLinear:
         for part in self.parts:
             part.fused = self
 
-    def materialize(self) -> None:
-        """Dequantise all parts into one matrix."""
+    @property
+    def weight(self) -> Tensor:
+        """The parts' dequantised weights as one tall matrix, made on first use."""
         if self._weight is not None:
+            return self._weight
+        if not self.parts[0].compute.keeps_weights:
+            return self._dequantized()
+        self.materialize()
+        assert self._weight is not None
+        return self._weight
+
+    def materialize(self) -> None:
+        """Dequantise all parts into one matrix, of which each part's weight becomes a view."""
+        if self._weight is not None or not self.parts[0].compute.keeps_weights:
             return
-        first = self.parts[0]
-        weight = torch.empty(sum(self.sizes), first.shape[1], dtype=first.dtype)
-        for part, rows in zip(self.parts, weight.split(self.sizes), strict=True):
-            dequantize_into(rows, part.data, part.ggml_type)
-        self._weight = weight.to(first.device)
-        for part, rows in zip(self.parts, self._weight.split(self.sizes), strict=True):
+        self._weight = self._dequantized()
+        for part, rows in zip(self.parts, self._rows(self._weight), strict=True):
             part.place(rows)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: (..., in_features) float32. Returns the parts' outputs side by side, float32."""
-        if self._weight is None:
-            self.materialize()
-            assert self._weight is not None
-        return _linear(x, self._weight, self.bias)
+        return _linear(x, self.weight, self.bias)
+
+    def _dequantized(self) -> Tensor:
+        first = self.parts[0]
+        weight = torch.empty(sum(self.sizes), first.shape[1], dtype=first.compute.dtype)
+        for part, rows in zip(self.parts, self._rows(weight), strict=True):
+            dequantize_into(rows, part.data, part.ggml_type)
+        return weight.to(first.compute.device)
+
+    def _rows(self, weight: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(weight, self.sizes)
 
     def _joined_bias(self) -> Tensor | None:
         if all(part.bias is None for part in self.parts):
             return None
         rows = [
-            torch.zeros(part.shape[0], device=part.device) if part.bias is None else part.bias
+            torch.zeros(part.shape[0], device=part.compute.device)
+            if part.bias is None
+            else part.bias
             for part in self.parts
         ]
         return torch.cat(rows)
