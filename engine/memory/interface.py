@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor
 
 SequenceId = int
@@ -136,6 +138,82 @@ class StepView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NativeLayout:
+    """Where one layer's numbers lie in a slab; all offsets and strides in bytes.
+
+    key, value: offset of that layer's plane, laid out [kv_head][token][width]. *_head_stride: from
+    a head to the next; *_token_stride: from a token to the next. key_scale, value_scale: offset of
+    the layer's scale planes ([kv_head][token][scales], float16), 0 without scales.
+    """
+
+    codec: str
+    block_size: int
+    key: int
+    value: int
+    key_head_stride: int
+    key_token_stride: int
+    value_head_stride: int
+    value_token_stride: int
+    key_scale: int = 0
+    value_scale: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NativeTable:
+    """The blocks of one batch slice, in order of position.
+
+    pointers: (N,) int64, address of each slab; 0 where a block lies before the window and is gone.
+    is_packed: (N,) uint8, 1 where the slab has the packed layout, 0 where it has the exact one.
+    first_position: of the slice's first new token; num_tokens: visible after this step.
+    """
+
+    pointers: npt.NDArray[np.int64]
+    is_packed: npt.NDArray[np.uint8]
+    first_position: int
+    num_tokens: int
+
+
+class NativeStepView(StepView, Protocol):
+    """What attention memory offers besides ``attend``, for kernels that read slabs themselves.
+
+    A kernel writes keys and values of the new tokens through the tables before it attends. Blocks
+    that receive new tokens always have the exact layout.
+    """
+
+    def tables(self, layer: int) -> Sequence[NativeTable]:
+        """Return one table per batch slice; the same objects for all layers of a group."""
+        ...
+
+    def exact_layout(self, layer: int) -> NativeLayout:
+        """Return the layout of blocks that hold the numbers themselves."""
+        ...
+
+    def packed_layout(self, layer: int) -> NativeLayout | None:
+        """Return the layout of quantised blocks; None where the codec has none."""
+        ...
+
+    def window(self, layer: int) -> int | None:
+        """Return the tokens a query of this layer sees, itself included; None is all."""
+        ...
+
+
+class RecurrentStepView(StepView, Protocol):
+    """What memory of a model with recurrent layers offers besides ``attend``.
+
+    Cells are those of ``MemorySpec.recurrent``. A layer reads a cell once, before it writes it
+    once; what was written is the state after the last token of each slice.
+    """
+
+    def read_state(self, layer: int, name: str) -> Tensor:
+        """Return one cell per batch slice, (slices, *shape) float32; zeros before any token."""
+        ...
+
+    def write_state(self, layer: int, name: str, state: Tensor) -> None:
+        """Replace the cells of all batch slices. state: (slices, *shape) float32, copied."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class StoredBlock:
     """One sealed block as the cold store keeps it.
 
@@ -250,7 +328,7 @@ class Memory(Protocol):
         ...
 
     def commit(self, sequence: SequenceId, token_ids: Sequence[int]) -> None:
-        """Tell which tokens the last pass evaluated; full blocks are sealed and become shareable."""
+        """Tell which tokens the last pass evaluated; full blocks are sealed and shareable."""
         ...
 
     def fork(self, source: SequenceId, length: int) -> SequenceId | None:

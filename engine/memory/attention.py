@@ -1,0 +1,258 @@
+"""Memory of attention layers: sequences of shared blocks, exact at every length.
+
+Full blocks are sealed, immutable and found by their content; the open tail belongs to one sequence.
+So a fork costs reference counts and a copy of the tail, and text is read once however many
+conversations contain it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.memory.attaching import Attacher
+from engine.memory.block_pool import BlockPool, ByteBudget
+from engine.memory.codec import BlockLayout, exact_dtype
+from engine.memory.cold_reader import ColdReader
+from engine.memory.groups import Groups
+from engine.memory.interface import BatchSlice, Match
+from engine.memory.prefix_index import chain_salt
+from engine.memory.restoring import Restorer
+from engine.memory.sequence import GroupMemory, to_bytes
+from engine.memory.snapshot import ManifestBody, SnapshotWriter, read_tail
+from engine.memory.step import PagedStepView, Scratch
+from engine.memory.usage import breakdown_of
+
+if TYPE_CHECKING:
+    from engine.config import KVCodec
+    from engine.memory.block_pool import Block
+    from engine.memory.interface import (
+        ColdStore,
+        Manifest,
+        MemoryBreakdown,
+        MemorySpec,
+        SequenceId,
+        SnapshotJob,
+    )
+    from engine.memory.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """Choices for the blocks of one model. budget_bytes: of hot memory, all groups together."""
+
+    codec: KVCodec
+    block_size: int
+    budget_bytes: int
+    device: str = "cpu"
+
+
+class PagedAttentionMemory:
+    """Memory for models whose layers all attend."""
+
+    def __init__(
+        self, spec: MemorySpec, options: MemoryOptions, *, store: ColdStore | None = None
+    ) -> None:
+        device = torch.device(options.device)
+        self._spec = spec
+        self._options = options
+        self._store = store
+        self._budget = ByteBudget(options.budget_bytes)
+        self._groups = Groups(_group_memories(spec, options, self._budget), options.block_size)
+        self._reader = ColdReader(store, spec.fingerprint)
+        self._writer = SnapshotWriter(store, spec.fingerprint)
+        self._attacher = Attacher(self._groups, self._reader)
+        self._scratch = Scratch(_compute_dtype(options.codec, device), device)
+        self._sequences: dict[SequenceId, Sequence] = {}
+        self._ids = itertools.count(1)
+
+    def create(self) -> SequenceId:
+        """Return a new, empty sequence."""
+        return self._register(self._groups.new_sequence())
+
+    def length(self, sequence: SequenceId) -> int:
+        """Return the number of tokens in place."""
+        return self._sequences[sequence].length
+
+    def token_ids(self, sequence: SequenceId) -> SequenceOf[int]:
+        """Return the tokens in place."""
+        return self._sequences[sequence].token_ids
+
+    def attach(self, sequence: SequenceId, token_ids: SequenceOf[int]) -> Match:
+        """Extend a sequence with the longest stored prefix of token_ids, from any tier.
+
+        The sequence may already hold a prefix of token_ids. The last token is never placed. Beyond
+        full blocks, tokens shared with the start of a hot block are copied.
+        """
+        found = self._sequences[sequence]
+        self._writer.collect()
+        started = time.perf_counter()
+        data = to_bytes(token_ids[: max(0, len(token_ids) - 1)])
+        assert data.startswith(found.token_bytes(0, found.length)), "not a prefix of these tokens"
+        num_cold = self._attacher.extend(found, data)
+        self._attacher.extend_partly(found, data)
+        return Match(
+            hot=found.length - num_cold,
+            cold=num_cold,
+            restore_ms=(time.perf_counter() - started) * 1e3 if num_cold else 0.0,
+            damaged=self._reader.take_damaged(),
+        )
+
+    def allocate(self, batch: SequenceOf[tuple[SequenceId, int]]) -> bool:
+        """Reserve room for n more tokens of each sequence; False, and no change, when full."""
+        self._writer.collect()
+        assert len({sequence for sequence, _ in batch}) == len(batch), "a sequence twice"
+        return self._groups.reserve(
+            [
+                (self._sequences[sequence], self._sequences[sequence].length + num_tokens)
+                for sequence, num_tokens in batch
+            ]
+        )
+
+    def step(self, batch: SequenceOf[tuple[SequenceId, int]]) -> PagedStepView:
+        """Return the view for a forward pass over the tokens just allocated."""
+        sequences = [self._sequences[sequence] for sequence, _ in batch]
+        slices: list[BatchSlice] = []
+        start = 0
+        for (sequence, num_tokens), found in zip(batch, sequences, strict=True):
+            assert found.length + num_tokens <= found.num_reserved, "not allocated"
+            slices.append(BatchSlice(sequence, start, start + num_tokens, found.length))
+            start += num_tokens
+        tables = list(zip(*(found.tables for found in sequences), strict=True))
+        return PagedStepView(tuple(slices), self._groups.memories, tables, self._scratch)
+
+    def commit(self, sequence: SequenceId, token_ids: SequenceOf[int]) -> None:
+        """Tell which tokens the last pass evaluated; full blocks are sealed and shareable."""
+        found = self._sequences[sequence]
+        found.token_ids.extend(token_ids)
+        assert found.length <= found.num_reserved, "more tokens than were allocated"
+        self._groups.seal_full(found)
+
+    def fork(self, source: SequenceId, length: int) -> SequenceId | None:
+        """Return a new sequence that shares the first length tokens; None when unreachable.
+
+        Costs reference counts and at most one block copy per group.
+        """
+        original = self._sequences[source]
+        if length > original.length:
+            return None
+        full, rest = divmod(length, self._groups.block_size)
+        tails = self._tail_copies(original, full, rest)
+        if tails is None:
+            return None
+        branch = self._groups.new_sequence()
+        for table, of_original in zip(branch.tables, original.tables, strict=True):
+            of_original.share_with(table, full)
+        self._groups.append_tail(branch, original.token_ids[:length], tails)
+        return self._register(branch)
+
+    def truncate(self, sequence: SequenceId, length: int) -> int:
+        """Cut a sequence to at most length tokens; return the length reached.
+
+        Smaller than asked for only when a sealed block must be copied and there is no room.
+        """
+        found = self._sequences[sequence]
+        length = min(length, found.length)
+        full, rest = divmod(length, self._groups.block_size)
+        if rest == 0 or full == found.length // self._groups.block_size:
+            self._groups.cut(found, length)
+            return length
+        tails = self._tail_copies(found, full, rest)
+        border = full * self._groups.block_size
+        tokens = found.token_ids[border:length]
+        self._groups.cut(found, border)
+        if tails is not None:
+            self._groups.append_tail(found, tokens, tails)
+        return found.length
+
+    def release(self, sequence: SequenceId) -> None:
+        """Give a sequence up; its sealed blocks stay reusable until evicted."""
+        self._writer.collect()
+        self._groups.cut(self._sequences.pop(sequence), 0)
+
+    def pin(self, sequence: SequenceId, length: int) -> None:
+        """Keep the full blocks of the first length tokens longest; for system prompts."""
+        for table in self._sequences[sequence].tables:
+            for block in table.blocks[: min(length // self._groups.block_size, len(table.hashes))]:
+                table.memory.pool.pin(block)
+
+    def snapshot(
+        self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
+    ) -> SnapshotJob | None:
+        """Return what must be written so that the sequence can resume; None when all is stored."""
+        found = self._sequences[sequence]
+        if self._store is None:
+            return None
+        full, rest = divmod(found.length, self._groups.block_size)
+        body = ManifestBody(
+            codec=self._options.codec,
+            block_size=self._groups.block_size,
+            token_ids=found.token_bytes(0, found.length),
+            hashes=tuple(tuple(table.hashes) for table in found.tables),
+            tails=tuple(
+                read_tail(table.blocks[full], rest) if rest else b"" for table in found.tables
+            ),
+            log=log,
+        )
+        return self._writer.job(found, body, conversation_id, branch)
+
+    def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
+        """Bring a stored branch back: a sequence as long as could be verified, its log, the match.
+
+        Raises: SnapshotError when the manifest itself is unusable.
+        """
+        self._writer.collect()
+        restorer = Restorer(self._spec, self._options.codec, self._groups, self._reader)
+        found, log, match = restorer.run(manifest)
+        return self._register(found), log, match
+
+    def breakdown(self) -> MemoryBreakdown:
+        """Return the real bytes by tier."""
+        return breakdown_of(self._groups, self._budget, self._store)
+
+    def clear(self) -> None:
+        """Drop every sequence and every cached block; blocks being written stay until they are."""
+        for sequence in list(self._sequences):
+            self.release(sequence)
+        for memory in self._groups.memories:
+            memory.pool.clear()
+
+    def trim(self) -> int:
+        """Give memory that holds nothing back to the system; return its bytes."""
+        return sum(memory.pool.trim() for memory in self._groups.memories)
+
+    def _register(self, found: Sequence) -> SequenceId:
+        sequence = next(self._ids)
+        self._sequences[sequence] = found
+        return sequence
+
+    def _tail_copies(self, source: Sequence, full: int, rest: int) -> list[Block] | None:
+        """Return copies of the first rest tokens of block ``full``, one per group; none for 0."""
+        if rest == 0:
+            return []
+        return self._groups.copies([table.blocks[full] for table in source.tables], rest)
+
+
+def _group_memories(
+    spec: MemorySpec, options: MemoryOptions, budget: ByteBudget
+) -> list[GroupMemory]:
+    device = torch.device(options.device)
+    layouts = [BlockLayout.of(group, options.codec, options.block_size) for group in spec.groups]
+    salts = [
+        chain_salt(spec.fingerprint, options.codec, options.block_size, index)
+        for index in range(len(layouts))
+    ]
+    return [
+        GroupMemory(group, BlockPool(layout, budget, device=device), salt)
+        for group, layout, salt in zip(spec.groups, layouts, salts, strict=True)
+    ]
+
+
+def _compute_dtype(codec: KVCodec, device: torch.device) -> torch.dtype:
+    """Return the dtype attention computes in; half precision only pays off the CPU."""
+    return torch.float32 if device.type == "cpu" else exact_dtype(codec)

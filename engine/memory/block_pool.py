@@ -1,0 +1,343 @@
+"""Blocks of K/V memory: arenas of slabs, ownership, and the order in which blocks are given up.
+
+Knows bytes and reference counts; what a block means is the business of its owner. One thread only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import mmap
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.memory.prefix_index import HASH_BYTES, ROOT, PrefixIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from engine.memory.codec import BlockLayout
+
+ARENA_BYTES = 64 << 20
+MIN_ARENA_BLOCKS = 8
+
+
+class ByteBudget:
+    """Bytes that several pools share. used_bytes: of all arenas that exist."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._pools: list[BlockPool] = []
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes an arena may still take."""
+        return max(0, self.limit_bytes - self.used_bytes)
+
+    def join(self, pool: BlockPool) -> None:
+        """Let a pool draw from this budget."""
+        self._pools.append(pool)
+
+    def reclaim(self, num_bytes: int, *, taker: BlockPool) -> bool:
+        """Make other pools give idle arenas back until num_bytes are left; False if they cannot."""
+        others = [pool for pool in self._pools if pool is not taker]
+        while self.left_bytes < num_bytes:
+            if not any(pool.give_arena() for pool in others):
+                return False
+        return True
+
+
+class Arena:
+    """A run of slabs in one allocation, zeroed and page-aligned.
+
+    planes: one list per plane of the layout; its entries, one per layer, are views of shape
+    (N, K, block_size, width).
+    """
+
+    def __init__(self, layout: BlockLayout, num_blocks: int, device: torch.device) -> None:
+        self.num_blocks = num_blocks
+        self.slab_bytes = layout.slab_bytes
+        self.raw = _zeroed_bytes(num_blocks * layout.slab_bytes, device)
+        views = [
+            plane.view(self.raw, num_blocks, layout.num_layers, layout.slab_bytes)
+            for plane in layout.planes
+        ]
+        self.whole_planes = views
+        self.planes: list[list[Tensor]] = [list(view.unbind(1)) for view in views]
+        self.free = list(range(num_blocks))
+        self.dirty = bytearray(num_blocks)
+
+    def slab(self, slot: int) -> Tensor:
+        """Return the bytes of one slab."""
+        return self.raw[slot * self.slab_bytes : (slot + 1) * self.slab_bytes]
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """One slab and what is known about it.
+
+    ref_count: sequences that use it. num_readers: snapshots that still read its bytes.
+    hash: None while open; parent and token_ids (int32 little-endian) are set with it.
+    """
+
+    arena: Arena
+    slot: int
+    pointer: int
+    hash: bytes | None = None
+    parent: bytes = ROOT
+    token_ids: bytes = b""
+    ref_count: int = 0
+    num_readers: int = 0
+    hits: int = 0
+    last_use: float = 0.0
+    is_pinned: bool = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nobody uses or reads it."""
+        return self.ref_count == 0 and self.num_readers == 0
+
+    def payload(self) -> memoryview:
+        """Return the slab's bytes without a copy (with one, from a device that is not the CPU)."""
+        return self.arena.slab(self.slot).cpu().numpy().data
+
+
+@dataclass(slots=True)
+class _Queues:
+    """Idle sealed blocks in the order of giving up: unpinned, seldom hit, longest unused first."""
+
+    by_class: list[OrderedDict[Block, None]] = field(
+        default_factory=lambda: [OrderedDict() for _ in range(4)]
+    )
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_class))
+
+    def push(self, block: Block) -> None:
+        self._queue(block)[block] = None
+
+    def discard(self, block: Block) -> None:
+        del self._queue(block)[block]
+
+    def first(self) -> Block | None:
+        return next((next(iter(queue)) for queue in self.by_class if queue), None)
+
+    def _queue(self, block: Block) -> OrderedDict[Block, None]:
+        return self.by_class[2 * block.is_pinned + (block.hits >= 2)]
+
+
+class BlockPool:
+    """The blocks of one layout within a byte budget.
+
+    index: sealed blocks by hash. on_evict is called with a sealed block just before it is freed.
+    """
+
+    def __init__(
+        self,
+        layout: BlockLayout,
+        budget: ByteBudget,
+        *,
+        device: torch.device | None = None,
+        on_evict: Callable[[Block], None] = lambda block: None,
+    ) -> None:
+        self.layout = layout
+        self.index = PrefixIndex()
+        self._budget = budget
+        self._device = device or torch.device("cpu")
+        self._on_evict = on_evict
+        self._arenas: list[Arena] = []
+        self._blocks: set[Block] = set()
+        self._queues = _Queues()
+        self._num_free = 0
+        budget.join(self)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that hold something: in use, being read, or kept for reuse."""
+        return len(self._blocks)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of all arenas."""
+        return sum(arena.num_blocks for arena in self._arenas) * self.layout.slab_bytes
+
+    def owns(self, block: Block) -> bool:
+        """Tell whether the block is one of this pool's."""
+        return block in self._blocks
+
+    def blocks(self) -> Iterator[Block]:
+        """Iterate over every block that holds something."""
+        return iter(self._blocks)
+
+    @property
+    def num_at_hand(self) -> int:
+        """Blocks that can be had without growing: free ones and idle ones."""
+        return self._num_free + len(self._queues)
+
+    def give_arena(self) -> bool:
+        """Free an arena nobody uses, evicting what it keeps; False when there is none."""
+        busy = {block.arena for block in self._blocks if not block.is_idle}
+        arena = next((arena for arena in self._arenas if arena not in busy), None)
+        if arena is None:
+            return False
+        for block in [block for block in self._blocks if block.arena is arena]:
+            self._evict(block)
+        return self.trim() > 0
+
+    def allocate(self) -> Block | None:
+        """Return a zeroed, open block with one owner; None when everything is in use."""
+        if self._num_free == 0 and not self._grow() and not self._make_room():
+            return None
+        arena = next(arena for arena in self._arenas if arena.free)
+        slot = heapq.heappop(arena.free)
+        self._num_free -= 1
+        if arena.dirty[slot]:
+            arena.slab(slot).zero_()
+        arena.dirty[slot] = 1
+        pointer = arena.raw.data_ptr() + slot * arena.slab_bytes
+        block = Block(arena, slot, pointer, ref_count=1, last_use=time.monotonic())
+        self._blocks.add(block)
+        return block
+
+    def acquire(self, block: Block) -> None:
+        """Add an owner."""
+        assert block in self._blocks
+        if block.is_idle:
+            self._queues.discard(block)
+        block.ref_count += 1
+        block.last_use = time.monotonic()
+
+    def share(self, blocks: Sequence[Block]) -> None:
+        """Add an owner to each of some blocks that have owners already; what a fork does."""
+        now = time.monotonic()
+        for block in blocks:
+            assert block.ref_count > 0
+            block.ref_count += 1
+            block.last_use = now
+
+    def release(self, block: Block) -> None:
+        """Take an owner away; a sealed block stays for reuse, an open one is freed."""
+        assert block.ref_count > 0
+        block.ref_count -= 1
+        self._settle(block)
+
+    def start_reading(self, block: Block) -> None:
+        """Keep a sealed block from being freed while somebody reads its bytes."""
+        assert block in self._blocks
+        if block.is_idle:
+            self._queues.discard(block)
+        block.num_readers += 1
+
+    def stop_reading(self, block: Block) -> None:
+        """End what start_reading began."""
+        assert block.num_readers > 0
+        block.num_readers -= 1
+        self._settle(block)
+
+    def touch(self, block: Block) -> None:
+        """Count a hit: the block was found by its hash."""
+        assert block.ref_count > 0
+        block.hits += 1
+
+    def pin(self, block: Block) -> None:
+        """Give the block up last; for system prompts."""
+        if block.is_idle:
+            self._queues.discard(block)
+        block.is_pinned = True
+        if block.is_idle:
+            self._queues.push(block)
+
+    def seal(self, block: Block, *, block_hash: bytes, parent: bytes, token_ids: bytes) -> Block:
+        """Make a full block immutable and findable; return the block to use from now on.
+
+        That is another one where the same content is here already: ours is given back for it.
+        """
+        assert block.hash is None
+        assert block.ref_count == 1
+        known = self.index.get(block_hash)
+        if known is not None:
+            self.acquire(known)
+            self.touch(known)
+            self.release(block)
+            return known
+        block.hash, block.parent, block.token_ids = block_hash, parent, token_ids
+        self._write_trailer(block, block_hash)
+        self.index.add(block)
+        return block
+
+    def clear(self) -> None:
+        """Free every idle block and give whole free arenas back."""
+        while (block := self._queues.first()) is not None:
+            self._evict(block)
+        self.trim()
+
+    def trim(self) -> int:
+        """Give arenas without a single block back to the system; return their bytes."""
+        idle = [arena for arena in self._arenas if len(arena.free) == arena.num_blocks]
+        self._arenas = [arena for arena in self._arenas if arena not in idle]
+        num_blocks = sum(arena.num_blocks for arena in idle)
+        self._num_free -= num_blocks
+        self._budget.used_bytes -= num_blocks * self.layout.slab_bytes
+        return num_blocks * self.layout.slab_bytes
+
+    def _settle(self, block: Block) -> None:
+        """Decide what becomes of a block that may have lost its last user."""
+        if not block.is_idle:
+            return
+        if block.hash is None:
+            self._free(block)
+        else:
+            self._queues.push(block)
+
+    def _make_room(self) -> bool:
+        """Evict the least valuable idle block, or take an arena from another pool."""
+        block = self._queues.first()
+        if block is not None:
+            self._evict(block)
+            return True
+        return self._budget.reclaim(self.layout.slab_bytes, taker=self) and self._grow()
+
+    def _evict(self, block: Block) -> None:
+        """Free an idle sealed block."""
+        self._on_evict(block)
+        self._queues.discard(block)
+        self.index.remove(block)
+        self._free(block)
+
+    def _free(self, block: Block) -> None:
+        assert block.is_idle
+        self._blocks.remove(block)
+        block.hash = None
+        heapq.heappush(block.arena.free, block.slot)
+        self._num_free += 1
+
+    def _grow(self) -> bool:
+        """Add an arena within the budget."""
+        slab_bytes = self.layout.slab_bytes
+        arena_bytes = min(ARENA_BYTES, self._budget.limit_bytes // 16)
+        wanted = max(MIN_ARENA_BLOCKS, arena_bytes // slab_bytes)
+        num_blocks = min(wanted, self._budget.left_bytes // slab_bytes)
+        if num_blocks == 0:
+            return False
+        self._arenas.append(Arena(self.layout, num_blocks, self._device))
+        self._num_free += num_blocks
+        self._budget.used_bytes += num_blocks * slab_bytes
+        return True
+
+    def _write_trailer(self, block: Block, block_hash: bytes) -> None:
+        start = self.layout.trailer_offset
+        trailer = torch.frombuffer(bytearray(block_hash), dtype=torch.uint8)
+        block.arena.slab(block.slot)[start : start + HASH_BYTES] = trailer
+
+
+def _zeroed_bytes(num_bytes: int, device: torch.device) -> Tensor:
+    """Return zeroed memory; on the CPU, pages that cost nothing until they are written."""
+    if device.type != "cpu":
+        return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+    return torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)

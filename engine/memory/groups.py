@@ -1,0 +1,101 @@
+"""Operations on a sequence that must happen in every attention group at once, or in none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.memory.sequence import BlockTable, Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Sequence as SequenceOf
+
+    from engine.memory.block_pool import Block
+    from engine.memory.sequence import GroupMemory
+
+
+class Groups:
+    """The attention groups of a model, advancing in step.
+
+    block_size: tokens per block, the same in all groups.
+    """
+
+    def __init__(self, memories: SequenceOf[GroupMemory], block_size: int) -> None:
+        self.memories = memories
+        self.block_size = block_size
+
+    def new_sequence(self) -> Sequence:
+        """Return an empty sequence."""
+        return Sequence([BlockTable(memory) for memory in self.memories])
+
+    def num_blocks(self, num_tokens: int) -> int:
+        """Return how many blocks hold that many tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def reserve(self, wanted: SequenceOf[tuple[Sequence, int]]) -> bool:
+        """Make room for (sequence, total tokens); all of it, or nothing changes but evictions."""
+        before = [(table, len(table.blocks)) for found, _ in wanted for table in found.tables]
+        for found, num_tokens in wanted:
+            num_blocks = self.num_blocks(num_tokens)
+            if not all(table.reserve(num_blocks) for table in found.tables):
+                _undo(before)
+                return False
+        for found, num_tokens in wanted:
+            found.num_reserved = max(found.num_reserved, num_tokens)
+        return True
+
+    def seal_full(self, found: Sequence) -> None:
+        """Seal every full block that is still open."""
+        size = self.block_size
+        for table in found.tables:
+            for at in range(len(table.hashes), found.length // size):
+                table.seal_next(found.token_bytes(at * size, (at + 1) * size))
+
+    def cut(self, found: Sequence, length: int) -> None:
+        """Drop everything behind length, which lies at a block border or in the open tail."""
+        for table in found.tables:
+            table.cut(self.num_blocks(length))
+        del found.token_ids[length:]
+        found.num_reserved = length
+
+    def append_tail(self, found: Sequence, token_ids: Iterable[int], tails: list[Block]) -> None:
+        """Append open blocks, one per group, that hold these tokens."""
+        for table, block in zip(found.tables, tails, strict=True):
+            table.append_open(block)
+        found.token_ids.extend(token_ids)
+        found.num_reserved = found.length
+
+    def copies(self, blocks: SequenceOf[Block], num_tokens: int) -> list[Block] | None:
+        """Return open copies of one block per group; None, and no change, when there is no room."""
+        made: list[Block] = []
+        for memory, block in zip(self.memories, blocks, strict=True):
+            # Held, so that making room for the copy cannot evict what is to be copied.
+            memory.pool.acquire(block)
+            copy = memory.pool.allocate()
+            if copy is not None:
+                _copy_tokens(block, copy, num_tokens)
+                made.append(copy)
+            memory.pool.release(block)
+        if len(made) == len(blocks):
+            return made
+        self.give_back(made)
+        return None
+
+    def give_back(self, blocks: Iterable[Block]) -> None:
+        """Free open blocks, one per group, that never came into a sequence."""
+        for block in blocks:
+            memory = next(m for m in self.memories if m.pool.owns(block))
+            memory.pool.release(block)
+
+
+def _copy_tokens(source: Block, target: Block, num_tokens: int) -> None:
+    for from_plane, to_plane in zip(
+        source.arena.whole_planes, target.arena.whole_planes, strict=True
+    ):
+        to_plane[target.slot][:, :, :num_tokens] = from_plane[source.slot][:, :, :num_tokens]
+
+
+def _undo(before: SequenceOf[tuple[BlockTable, int]]) -> None:
+    for table, num_blocks in before:
+        while len(table.blocks) > num_blocks:
+            table.memory.pool.release(table.blocks.pop())

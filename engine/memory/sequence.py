@@ -1,0 +1,134 @@
+"""One sequence of tokens and the blocks that hold its keys and values.
+
+Plain data with the few operations that touch nothing but the sequence and its pools.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.memory.prefix_index import ROOT, TOKEN_BYTES, chain_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as TokenSequence
+
+    from engine.memory.block_pool import Block, BlockPool
+    from engine.memory.interface import AttentionGroup
+
+
+@dataclass(slots=True)
+class GroupMemory:
+    """What all sequences share for one attention group: its pool and its hash salt."""
+
+    group: AttentionGroup
+    pool: BlockPool
+    salt: bytes
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """The blocks of one sequence in one group.
+
+    hashes: of the sealed blocks, which come first; at most one open block with tokens follows,
+    then reserved ones.
+    """
+
+    memory: GroupMemory
+    blocks: list[Block] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+
+    def tip(self, num_blocks: int) -> bytes:
+        """Return the hash of the last of the first num_blocks blocks."""
+        return self.hashes[num_blocks - 1] if num_blocks else ROOT
+
+    def reserve(self, num_blocks: int) -> bool:
+        """Grow to that many blocks; False when the pool ran out on the way."""
+        while len(self.blocks) < num_blocks:
+            block = self.memory.pool.allocate()
+            if block is None:
+                return False
+            self.blocks.append(block)
+        return True
+
+    def cut(self, num_blocks: int) -> None:
+        """Give up every block from num_blocks on, the last one first."""
+        while len(self.blocks) > num_blocks:
+            self.memory.pool.release(self.blocks.pop())
+        del self.hashes[num_blocks:]
+
+    def seal_next(self, token_ids: bytes) -> None:
+        """Seal the first open block, which holds these tokens."""
+        at = len(self.hashes)
+        parent = self.tip(at)
+        block_hash = chain_hash(parent, token_ids, self.memory.salt)
+        self.blocks[at] = self.memory.pool.seal(
+            self.blocks[at], block_hash=block_hash, parent=parent, token_ids=token_ids
+        )
+        self.hashes.append(block_hash)
+
+    def append_open(self, block: Block) -> None:
+        """Take an open block that already is ours as the next one."""
+        assert block.hash is None
+        assert len(self.blocks) == len(self.hashes)
+        self.blocks.append(block)
+
+    def share_with(self, other: BlockTable, num_blocks: int) -> None:
+        """Make the first num_blocks blocks, all sealed, those of an empty table as well."""
+        assert num_blocks <= len(self.hashes)
+        assert not other.blocks
+        other.blocks = self.blocks[:num_blocks]
+        other.hashes = self.hashes[:num_blocks]
+        self.memory.pool.share(other.blocks)
+
+    def append_shared(self, block: Block) -> None:
+        """Take a sealed block as the next one."""
+        assert block.hash is not None
+        assert len(self.blocks) == len(self.hashes)
+        self.memory.pool.acquire(block)
+        self.blocks.append(block)
+        self.hashes.append(block.hash)
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Tokens in place and their block tables, one per group.
+
+    token_ids: those evaluated. num_reserved: tokens there is room for.
+    """
+
+    tables: list[BlockTable]
+    token_ids: array[int] = field(default_factory=lambda: array("i"))
+    num_reserved: int = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens in place."""
+        return len(self.token_ids)
+
+    def token_bytes(self, start: int, end: int) -> bytes:
+        """Return tokens start..end as int32 little-endian."""
+        return to_bytes(self.token_ids[start:end])
+
+
+def to_bytes(token_ids: TokenSequence[int]) -> bytes:
+    """Return token ids as int32 little-endian."""
+    ids = token_ids if isinstance(token_ids, array) else array("i", token_ids)
+    assert ids.itemsize == TOKEN_BYTES
+    if _IS_BIG_ENDIAN:
+        ids = array("i", ids)
+        ids.byteswap()
+    return ids.tobytes()
+
+
+def from_bytes(data: bytes) -> array[int]:
+    """Return the token ids of an int32 little-endian buffer."""
+    ids = array("i")
+    ids.frombytes(data)
+    if _IS_BIG_ENDIAN:
+        ids.byteswap()
+    return ids
+
+
+_IS_BIG_ENDIAN = array("H", [1]).tobytes() == b"\x00\x01"

@@ -1,0 +1,243 @@
+"""What is written so that a sequence can resume, and the format it is written in.
+
+A manifest body is ``magic (4) | header length u32 | crc32 u32 | header | sections``, little-endian.
+The crc covers header and sections. The header is JSON and names the length of every section:
+token ids (int32), block hashes (16 bytes each, group by group), the open tail of each group, the
+session's log. Knows no SQL; blocks reach it by their hashes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from engine.config import KVCodec
+from engine.errors import SnapshotError
+from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES
+
+if TYPE_CHECKING:
+    from engine.memory.block_pool import Block, BlockPool
+    from engine.memory.interface import ColdStore
+    from engine.memory.sequence import BlockTable, Sequence
+
+MAGIC = b"RPM1"
+_PREFIX = struct.Struct("<4sII")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestBody:
+    """The verified content of a manifest.
+
+    token_ids: int32 little-endian. hashes: of the sealed blocks, per group. tails: per group, the
+    bytes of the tokens after the last sealed block, plane after plane, each [layer][head][token].
+    """
+
+    codec: KVCodec
+    block_size: int
+    token_ids: bytes
+    hashes: tuple[tuple[bytes, ...], ...]
+    tails: tuple[bytes, ...]
+    log: bytes
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the whole branch."""
+        return len(self.token_ids) // TOKEN_BYTES
+
+    @property
+    def num_tail_tokens(self) -> int:
+        """Tokens after the last sealed block."""
+        return self.num_tokens % self.block_size
+
+    def pack(self) -> bytes:
+        """Return the body as bytes."""
+        header = json.dumps(
+            {
+                "codec": self.codec.value,
+                "block_size": self.block_size,
+                "token_bytes": len(self.token_ids),
+                "hashes": [len(hashes) for hashes in self.hashes],
+                "tail_bytes": [len(tail) for tail in self.tails],
+                "log_bytes": len(self.log),
+            }
+        ).encode()
+        hashes = b"".join(h for group in self.hashes for h in group)
+        content = b"".join((header, self.token_ids, hashes, *self.tails, self.log))
+        return _PREFIX.pack(MAGIC, len(header), zlib.crc32(content)) + content
+
+
+def unpack_body(body: bytes) -> ManifestBody:
+    """Verify and read a manifest body.
+
+    Raises: SnapshotError when it is damaged, truncated or of another version.
+    """
+    if len(body) < _PREFIX.size or not body.startswith(MAGIC):
+        raise _unusable("its format is unknown")
+    _, header_bytes, crc = _PREFIX.unpack_from(body)
+    content = memoryview(body)[_PREFIX.size :]
+    if zlib.crc32(content) != crc:
+        raise _unusable("its checksum differs")
+    try:
+        header = json.loads(bytes(content[:header_bytes]))
+        parsed = _from_sections(header, content[header_bytes:])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unusable(str(error)) from error
+    return parsed
+
+
+def session_log(manifest: Manifest) -> bytes:
+    """Return the session's own record of a manifest.
+
+    Raises: SnapshotError when the manifest is damaged or of another version.
+    """
+    return unpack_body(manifest.body).log
+
+
+def _unusable(why: str) -> SnapshotError:
+    return SnapshotError("The stored state of this conversation cannot be used.", detail=why)
+
+
+def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
+    """Cut the sections that the header names out of data; they must fill it exactly."""
+    lengths = [
+        header["token_bytes"],
+        *(count * HASH_BYTES for count in header["hashes"]),
+        *header["tail_bytes"],
+        header["log_bytes"],
+    ]
+    if any(length < 0 for length in lengths) or sum(lengths) != len(data):
+        raise ValueError("its sections do not fill it")
+    sections: list[bytes] = []
+    at = 0
+    for length in lengths:
+        sections.append(bytes(data[at : at + length]))
+        at += length
+    num_groups = len(header["hashes"])
+    hashes = tuple(_split(section) for section in sections[1 : 1 + num_groups])
+    codec = KVCodec(header["codec"])
+    tails = tuple(sections[1 + num_groups : -1])
+    return ManifestBody(codec, header["block_size"], sections[0], hashes, tails, sections[-1])
+
+
+def _split(section: bytes) -> tuple[bytes, ...]:
+    return tuple(section[at : at + HASH_BYTES] for at in range(0, len(section), HASH_BYTES))
+
+
+def read_tail(block: Block, num_tokens: int) -> bytes:
+    """Return the first num_tokens tokens of a block, plane after plane."""
+    parts = (
+        plane[block.slot][:, :, :num_tokens].contiguous().view(-1)
+        for plane in block.arena.whole_planes
+    )
+    return b"".join(part.cpu().view(torch.uint8).numpy().tobytes() for part in parts)
+
+
+def write_tail(block: Block, tail: bytes, num_tokens: int) -> None:
+    """Write what read_tail returned into the start of an open block."""
+    at = 0
+    for plane in block.arena.whole_planes:
+        target = plane[block.slot][:, :, :num_tokens]
+        num_bytes = target.numel() * target.element_size()
+        source = torch.frombuffer(bytearray(tail[at : at + num_bytes]), dtype=target.dtype)
+        target.copy_(source.view(target.shape))
+        at += num_bytes
+
+
+class SnapshotWriter:
+    """Turns sequences into jobs that hold only what the store lacks.
+
+    Blocks being written stay in memory until the writer thread has reported; its report is only
+    queued, and taken in by ``collect`` on the engine thread.
+    """
+
+    def __init__(self, store: ColdStore | None, fingerprint: bytes) -> None:
+        self._store = store
+        self._fingerprint = fingerprint
+        self._reports: SimpleQueue[tuple[_Pending, bool]] = SimpleQueue()
+        self._in_flight: set[bytes] = set()
+        self._written: dict[tuple[str, str], int] = {}
+
+    def job(
+        self, sequence: Sequence, body: ManifestBody, conversation_id: str, branch: str
+    ) -> SnapshotJob | None:
+        """Return what must be written for this state; None when the store has it all."""
+        if self._store is None:
+            return None
+        self.collect()
+        packed = body.pack()
+        names = tuple(h for group in body.hashes for h in group)
+        blocks = self._missing(sequence, names)
+        key = (conversation_id, branch)
+        state = zlib.crc32(packed)
+        if not blocks and self._written.get(key) == state:
+            return None
+        self._written[key] = state
+        pending = _Pending(key, state, blocks)
+        self._start(pending)
+        manifest = Manifest(
+            conversation_id, branch, self._fingerprint, body.num_tokens, names, packed
+        )
+        stored = tuple(_stored(pool, block) for pool, block in blocks)
+        return SnapshotJob(manifest, stored, lambda written: self._reports.put((pending, written)))
+
+    def collect(self) -> None:
+        """Take in what the writer thread has reported."""
+        while not self._reports.empty():
+            pending, is_written = self._reports.get()
+            for pool, block in reversed(pending.blocks):
+                assert block.hash is not None
+                self._in_flight.discard(block.hash)
+                pool.stop_reading(block)
+            if not is_written and self._written.get(pending.key) == pending.state:
+                del self._written[pending.key]
+
+    def _missing(
+        self, sequence: Sequence, names: tuple[bytes, ...]
+    ) -> list[tuple[BlockPool, Block]]:
+        assert self._store is not None
+        present = self._store.existing(self._fingerprint, names) | self._in_flight
+        return [
+            (table.memory.pool, block)
+            for table in sequence.tables
+            for block in _sealed(table)
+            if block.hash not in present
+        ]
+
+    def _start(self, pending: _Pending) -> None:
+        for pool, block in pending.blocks:
+            assert block.hash is not None
+            pool.start_reading(block)
+            self._in_flight.add(block.hash)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A job on its way: the branch, the state it writes and the blocks it reads."""
+
+    key: tuple[str, str]
+    state: int
+    blocks: list[tuple[BlockPool, Block]]
+
+
+def _sealed(table: BlockTable) -> list[Block]:
+    return table.blocks[: len(table.hashes)]
+
+
+def _stored(pool: BlockPool, block: Block) -> StoredBlock:
+    assert block.hash is not None
+    payload = block.payload()
+    return StoredBlock(
+        hash=block.hash,
+        parent=block.parent,
+        token_ids=block.token_ids,
+        codec=pool.layout.codec.value,
+        payload=payload,
+        crc32=zlib.crc32(payload),
+    )

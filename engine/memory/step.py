@@ -1,0 +1,310 @@
+"""The memory as a model sees it during one forward pass, for attention held in blocks.
+
+Everything that does not change from layer to layer is worked out once per step, so a layer costs
+two writes, two gathers and one attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine.memory.attend import attend_fused, attend_plain, causal_bias
+from engine.memory.interface import NativeLayout, NativeTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as SequenceOf
+
+    from torch import Tensor
+
+    from engine.memory.block_pool import Arena, Block
+    from engine.memory.codec import BlockLayout
+    from engine.memory.interface import BatchSlice
+    from engine.memory.sequence import BlockTable, GroupMemory
+
+KEYS, VALUES = 0, 1
+
+
+class Scratch:
+    """Two buffers that every layer of every step reuses, grown when a longer context comes.
+
+    dtype: of the arithmetic.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype = dtype
+        self._device = device
+        self._buffers = [torch.empty(0, dtype=dtype, device=device) for _ in (KEYS, VALUES)]
+
+    def take(self, which: int, num_elements: int) -> Tensor:
+        """Return at least what is asked for as a flat buffer; its content is arbitrary."""
+        if self._buffers[which].numel() < num_elements:
+            size = 1 << (num_elements - 1).bit_length()
+            # Made under inference mode it could never be written outside of it again.
+            with torch.inference_mode(False):
+                self._buffers[which] = torch.empty(size, dtype=self.dtype, device=self._device)
+        return self._buffers[which][:num_elements]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring slabs start..start+count of an arena; they go to places at.. of a table."""
+
+    arena: Arena
+    start: int
+    count: int
+    at: int
+
+    def copy_to(self, target: Tensor, plane: int, slot: int) -> None:
+        """Copy one layer's plane into target (K, N, block_size, D)."""
+        source = self.arena.planes[plane][slot][self.start : self.start + self.count]
+        target[:, self.at : self.at + self.count].copy_(source.transpose(0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scattered:
+    """Slabs of an arena in any order, and their places in a table."""
+
+    arena: Arena
+    slots: Tensor
+    places: Tensor
+
+    def copy_to(self, target: Tensor, plane: int, slot: int) -> None:
+        """Copy one layer's plane into target (K, N, block_size, D)."""
+        source = self.arena.planes[plane][slot].index_select(0, self.slots)
+        target.index_copy_(1, self.places, source.transpose(0, 1).to(target.dtype))
+
+
+def _pieces(blocks: SequenceOf[Block]) -> list[_Run] | list[_Scattered]:
+    """Describe blocks by as few copies as possible."""
+    runs: list[_Run] = []
+    start = 0
+    for end in range(1, len(blocks) + 1):
+        first = blocks[start]
+        if end < len(blocks) and _follows(first, blocks[end], end - start):
+            continue
+        runs.append(_Run(first.arena, first.slot, end - start, start))
+        start = end
+    return runs if len(runs) <= max(8, len(blocks) // 8) else _scattered(blocks)
+
+
+def _follows(first: Block, block: Block, distance: int) -> bool:
+    return block.arena is first.arena and block.slot == first.slot + distance
+
+
+def _scattered(blocks: SequenceOf[Block]) -> list[_Scattered]:
+    """Group blocks by arena."""
+    places: dict[Arena, list[int]] = {}
+    for place, block in enumerate(blocks):
+        places.setdefault(block.arena, []).append(place)
+    return [
+        _Scattered(
+            arena,
+            torch.tensor([blocks[place].slot for place in at], device=arena.raw.device),
+            torch.tensor(at, device=arena.raw.device),
+        )
+        for arena, at in places.items()
+    ]
+
+
+class _SliceStep:
+    """One batch slice in one group: where its tokens are written, what they may read."""
+
+    def __init__(self, piece: BatchSlice, table: BlockTable, scratch: Scratch) -> None:
+        self._layout = table.memory.pool.layout
+        self._scratch = scratch
+        self.rows = slice(piece.start, piece.end)
+        self.num_queries = piece.end - piece.start
+        self.first_position = piece.first_position
+        self.end = piece.first_position + self.num_queries
+        window = table.memory.group.window
+        self._first_key = 0 if window is None else max(0, self.first_position - window + 1)
+        size = self._layout.block_size
+        self._first_block = self._first_key // size
+        self._blocks = table.blocks[: -(-self.end // size)]
+        self._pieces = _pieces(self._blocks[self._first_block :])
+        self._targets = self._write_targets()
+        self._window = window
+        is_whole = self.first_position == 0 and (window is None or self.end <= window)
+        self.bias = None if self.num_queries == 1 or is_whole else self._bias()
+
+    def write(self, slot: int, k: Tensor, v: Tensor) -> None:
+        """Store keys and values (T, K, D) of this slice."""
+        for arena, rows, slots, offsets in self._targets:
+            for plane, source in ((KEYS, k), (VALUES, v)):
+                target = arena.planes[plane][slot]
+                target[slots, :, offsets] = source[rows].to(target.dtype)
+
+    def gather(self, slot: int) -> tuple[Tensor, Tensor]:
+        """Return visible keys and values of a layer, each (K, S, D), in scratch memory."""
+        return self._gather(slot, KEYS), self._gather(slot, VALUES)
+
+    def native_table(self) -> NativeTable:
+        """Return the addresses of the slabs."""
+        pointers = np.fromiter((block.pointer for block in self._blocks), np.int64)
+        is_packed = np.zeros(len(pointers), np.uint8)
+        return NativeTable(pointers, is_packed, self.first_position, self.end)
+
+    def _gather(self, slot: int, plane: int) -> Tensor:
+        heads, size, width = self._layout.planes[plane].shape
+        num_blocks = len(self._blocks) - self._first_block
+        flat = self._scratch.take(plane, heads * num_blocks * size * width)
+        target = flat.view(heads, num_blocks, size, width)
+        for piece in self._pieces:
+            piece.copy_to(target, plane, slot)
+        start = self._first_block * size
+        visible = slice(self._first_key - start, self.end - start)
+        return target.view(heads, num_blocks * size, width)[:, visible]
+
+    def explicit_bias(self) -> Tensor | None:
+        """Return the mask (T, S) even where torch's own would do; None for one query."""
+        return self._bias() if self.bias is None and self.num_queries > 1 else self.bias
+
+    def _bias(self) -> Tensor:
+        device = self._blocks[0].arena.raw.device
+        return causal_bias(
+            self.first_position, self.num_queries, self._first_key, self._window, device
+        )
+
+    def _write_targets(self) -> list[tuple[Arena, Tensor | slice, Tensor, Tensor]]:
+        """Return per arena the batch rows that go there, and their slots and offsets."""
+        size = self._layout.block_size
+        rows: dict[Arena, list[tuple[int, int, int]]] = {}
+        for row, position in enumerate(range(self.first_position, self.end)):
+            block = self._blocks[position // size]
+            assert block.hash is None
+            assert block.ref_count == 1
+            rows.setdefault(block.arena, []).append((row, block.slot, position % size))
+        return [_target(arena, entries, self.num_queries) for arena, entries in rows.items()]
+
+
+def _target(
+    arena: Arena, entries: list[tuple[int, int, int]], num_queries: int
+) -> tuple[Arena, Tensor | slice, Tensor, Tensor]:
+    """Turn (row, slot, offset) entries into index tensors."""
+    rows, slots, offsets = torch.tensor(entries, device=arena.raw.device).unbind(1)
+    every = len(entries) == num_queries
+    return arena, slice(None) if every else rows, slots, offsets
+
+
+class _GroupStep:
+    """All slices of a batch in one group."""
+
+    def __init__(
+        self,
+        memory: GroupMemory,
+        slices: SequenceOf[BatchSlice],
+        tables: SequenceOf[BlockTable],
+        scratch: Scratch,
+    ) -> None:
+        self.memory = memory
+        self.slices = [
+            _SliceStep(piece, table, scratch) for piece, table in zip(slices, tables, strict=True)
+        ]
+        self.slots = {layer: slot for slot, layer in enumerate(memory.group.layers)}
+        self.native: list[NativeTable] | None = None
+
+
+class PagedStepView:
+    """StepView and NativeStepView over block tables.
+
+    tables: per group, then per slice.
+    """
+
+    def __init__(
+        self,
+        slices: tuple[BatchSlice, ...],
+        memories: SequenceOf[GroupMemory],
+        tables: SequenceOf[SequenceOf[BlockTable]],
+        scratch: Scratch,
+    ) -> None:
+        self.slices = slices
+        self._scratch = scratch
+        self._groups: dict[int, _GroupStep] = {}
+        for memory, of_group in zip(memories, tables, strict=True):
+            step = _GroupStep(memory, slices, of_group, scratch)
+            self._groups.update(dict.fromkeys(memory.group.layers, step))
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Write keys and values of the batch, then attend causally over everything visible.
+
+        q: (T, H, D); k, v: (T, K, D). Returns (T, H, D), dtype of q.
+        """
+        group = self._groups[layer]
+        slot = group.slots[layer]
+        queries = q.to(self._scratch.dtype)
+        out = torch.empty_like(q)
+        for step in group.slices:
+            step.write(slot, k[step.rows], v[step.rows])
+            keys, values = step.gather(slot)
+            out[step.rows] = _attend(step, queries[step.rows], keys, values, scale, soft_cap, sinks)
+        return out
+
+    def tables(self, layer: int) -> SequenceOf[NativeTable]:
+        """Return one table per batch slice; the same objects for all layers of a group."""
+        group = self._groups[layer]
+        if group.native is None:
+            group.native = [step.native_table() for step in group.slices]
+        return group.native
+
+    def exact_layout(self, layer: int) -> NativeLayout:
+        """Return the layout of blocks that hold the numbers themselves."""
+        group = self._groups[layer]
+        return _native_layout(group.memory.pool.layout, group.slots[layer])
+
+    def packed_layout(self, layer: int) -> NativeLayout | None:
+        """Return the layout of quantised blocks; None where the codec has none."""
+        return None
+
+    def window(self, layer: int) -> int | None:
+        """Return the tokens a query of this layer sees, itself included; None is all."""
+        return self._groups[layer].memory.group.window
+
+
+def _attend(
+    step: _SliceStep,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    soft_cap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Choose the product for one slice."""
+    if step.num_queries > 1 and soft_cap is None and sinks is None:
+        return attend_fused(q, keys, values, scale=scale, bias=step.bias)
+    bias = step.explicit_bias()
+    return attend_plain(q, keys, values, scale=scale, bias=bias, soft_cap=soft_cap, sinks=sinks)
+
+
+def _native_layout(layout: BlockLayout, slot: int) -> NativeLayout:
+    """Return byte offsets of one layer."""
+    keys, values = layout.planes[KEYS], layout.planes[VALUES]
+    token_strides = [plane.shape[2] * plane.dtype.itemsize for plane in (keys, values)]
+    scales = [plane.offset + slot * plane.layer_stride for plane in layout.planes[2:]]
+    key_scale, value_scale = scales or (0, 0)
+    return NativeLayout(
+        codec=layout.codec.value,
+        block_size=layout.block_size,
+        key=keys.offset + slot * keys.layer_stride,
+        value=values.offset + slot * values.layer_stride,
+        key_head_stride=token_strides[0] * layout.block_size,
+        key_token_stride=token_strides[0],
+        value_head_stride=token_strides[1] * layout.block_size,
+        value_token_stride=token_strides[1],
+        key_scale=key_scale,
+        value_scale=value_scale,
+    )

@@ -1,0 +1,92 @@
+"""What a memory must do, written as plainly as possible: the oracle of these tests."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.memory.interface import AttentionGroup, Memory, MemorySpec
+
+FINGERPRINT = b"test model"
+NUM_HEADS = 4
+
+
+def tiny_spec(*groups: AttentionGroup, fingerprint: bytes = FINGERPRINT) -> MemorySpec:
+    """Two layers of full attention with two kv heads, unless groups are given."""
+    default = (AttentionGroup(layers=(0, 1), num_key_value_heads=2, head_dim=8),)
+    return MemorySpec(fingerprint=fingerprint, groups=groups or default)
+
+
+def numbers(token_id: int, position: int, layer: int, heads: int, dim: int, kind: int) -> Tensor:
+    """Keys (kind 0), values (1) or queries (2) of one token: a function of the token alone."""
+    seed = ((token_id * 7919 + position) * 31 + layer) * 3 + kind
+    return torch.randn(heads, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(token_ids: list[int], start: int, layer: int, heads: int, dim: int, kind: int) -> Tensor:
+    """(T, heads, dim) for tokens at positions start.. ."""
+    return torch.stack(
+        [numbers(t, start + i, layer, heads, dim, kind) for i, t in enumerate(token_ids)]
+    )
+
+
+def naive_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    first_position: int,
+    *,
+    scale: float,
+    window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """One query and one head at a time. q: (T, H, D); keys, values: (S, K, D), from position 0."""
+    out = torch.empty(q.shape)
+    share = q.shape[1] // keys.shape[1]
+    for row in range(q.shape[0]):
+        end = first_position + row + 1
+        start = 0 if window is None else max(0, end - window)
+        for head in range(q.shape[1]):
+            scores = (keys[start:end, head // share].double() @ q[row, head].double()) * scale
+            if soft_cap is not None:
+                scores = soft_cap * torch.tanh(scores / soft_cap)
+            if sinks is not None:
+                scores = torch.cat((scores, sinks[head : head + 1].double()))
+            probs = torch.softmax(scores, 0)[: end - start]
+            out[row, head] = (probs @ values[start:end, head // share].double()).float()
+    return out
+
+
+class Driver:
+    """Feeds tokens through a memory as a model would and checks every attention against naive."""
+
+    def __init__(self, memory: Memory, spec: MemorySpec, *, tolerance: float = 2e-3) -> None:
+        self.memory = memory
+        self.spec = spec
+        self.tolerance = tolerance
+
+    def feed(self, sequence: int, known: list[int], token_ids: list[int], **options) -> Tensor:
+        """Evaluate token_ids after known; returns the last layer's output (T, H, D)."""
+        assert self.memory.allocate([(sequence, len(token_ids))])
+        view = self.memory.step([(sequence, len(token_ids))])
+        out = torch.empty(0)
+        for group in self.spec.groups:
+            for layer in group.layers:
+                out = self._attend(view, group, layer, known, token_ids, options)
+        self.memory.commit(sequence, token_ids)
+        return out
+
+    def _attend(self, view, group, layer, known, token_ids, options) -> Tensor:
+        heads, dim = group.num_key_value_heads, group.head_dim
+        start = len(known)
+        q = rows(token_ids, start, layer, NUM_HEADS, dim, 2)
+        k, v = (rows(token_ids, start, layer, heads, dim, kind) for kind in (0, 1))
+        out = view.attend(layer, q, k, v, scale=0.3, **options)
+        every = known + token_ids
+        keys, values = (rows(every, 0, layer, heads, dim, kind) for kind in (0, 1))
+        expected = naive_attention(
+            q, keys, values, start, scale=0.3, window=group.window, **options
+        )
+        torch.testing.assert_close(out, expected, atol=self.tolerance, rtol=self.tolerance)
+        return out
