@@ -1,0 +1,217 @@
+"""Threads, scratch memory and packed weights on the native side, as Python objects.
+
+Arrays are numpy; a program holds on to every array and structure its operations point to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import OutOfMemoryError
+from engine.kernels.library import KernelInfo, available, load_library
+from engine.kernels.structs import (
+    Acts,
+    ContextSizes,
+    GroupShape,
+    Matrix,
+    Op,
+    OpKind,
+    Slice,
+    Step,
+    address,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+ALIGNMENT_BYTES = 64
+GROUP_COLUMNS = 32
+# Rows of queries and keys that one dense tile of attention holds at most (sixteen lanes).
+_TILE_ROWS = 192
+_TILE_KEYS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """Weights repacked for the chosen instruction set. shape: (rows, columns)."""
+
+    data: npt.NDArray[np.uint8]
+    kind: int
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes a context must have room for.
+
+    max_rows: rows of one step. max_columns: of any matrix. head_dim, num_heads: of any layer.
+    """
+
+    max_rows: int
+    max_columns: int
+    num_heads: int
+    head_dim: int
+
+    @property
+    def partial_rows(self) -> int:
+        """Room for (slot, row) pairs of partial attention results."""
+        return max(2 * self.max_rows, 1024)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes one thread needs, for an unpacked tile or a tile of attention."""
+        unpacked = self.max_columns * 16 + self.max_columns // 32 * 2 * 16 * 4
+        tile = 2 * self.head_dim * (_TILE_ROWS + _TILE_KEYS) + (_TILE_KEYS + 12) * _TILE_ROWS
+        row = max(self.max_columns, self.num_heads * self.head_dim, 1024)
+        return max(unpacked, 4 * tile, 4 * row) + ALIGNMENT_BYTES & -ALIGNMENT_BYTES
+
+
+def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.generic]:
+    """Return a zeroed array whose data starts at a cache line."""
+    item = np.dtype(dtype).itemsize
+    raw = np.zeros(int(np.prod(shape)) * item + ALIGNMENT_BYTES, np.uint8)
+    shift = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[shift : shift + int(np.prod(shape)) * item].view(dtype).reshape(shape)
+
+
+class QuantizedActs:
+    """Room for activations (rows, width) as int8 in groups of 32."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        groups = width // GROUP_COLUMNS
+        self.q = zeros((rows, width), np.int8)
+        self.d = zeros((rows, groups))
+        self.ds = zeros((rows, groups))
+        self.sums = zeros((rows, groups, 2), np.int32)
+        self.struct = Acts(
+            pointer(self.q), pointer(self.d), pointer(self.ds), pointer(self.sums), width
+        )
+
+
+class Context:
+    """One thread pool with its scratch memory; not to be used by two threads at once."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        num_threads: int,
+        groups: Sequence[GroupShape] = (),
+        info: KernelInfo | None = None,
+    ) -> None:
+        """Start the threads.
+
+        Raises: OutOfMemoryError. The library must be available.
+        """
+        library, info = load_library(), info or available()
+        assert library is not None
+        assert info is not None
+        self.info = info
+        self._library = library
+        self._shapes = (GroupShape * max(1, len(groups)))(*groups)
+        sizes = ContextSizes(
+            num_threads,
+            len(groups),
+            limits.scratch_bytes,
+            limits.partial_rows,
+            limits.num_heads * limits.head_dim,
+            limits.num_heads,
+        )
+        self._handle: int | None = library.rp_create(info.index, sizes, self._shapes)
+        if not self._handle:
+            raise OutOfMemoryError("There is not enough memory for this model.")
+
+    def pack(
+        self, data: npt.NDArray[np.uint8], ggml_type: int, shape: tuple[int, int]
+    ) -> PackedMatrix:
+        """Return a matrix of a packable GGUF type repacked; data is only read."""
+        rows, columns = shape
+        size = self._library.rp_packed_bytes(self._handle, ggml_type, rows, columns)
+        out = zeros((size,), np.uint8)
+        assert data.nbytes >= rows * self._library.rp_row_bytes(ggml_type, columns)
+        self._library.rp_pack(self._handle, ggml_type, pointer(data), rows, columns, pointer(out))
+        return PackedMatrix(out, kind_of(ggml_type), shape)
+
+    def run(self, program: Program, step: Step) -> None:
+        """Run a program on all threads.
+
+        Raises: OutOfMemoryError.
+        """
+        if self._library.rp_run(self._handle, program.ops, program.num_ops, step):
+            raise OutOfMemoryError("There is not enough memory to continue this reply.")
+
+    def close(self) -> None:
+        """Stop the threads; harmless when repeated."""
+        if self._handle:
+            self._library.rp_destroy(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Program:
+    """A list of operations; keeps alive whatever they point to."""
+
+    def __init__(self) -> None:
+        self._ops: list[Op] = []
+        self._kept: list[object] = []
+        self.ops: ctypes.Array[Op] = (Op * 0)()
+        self.num_ops = 0
+
+    def add(self, kind: OpKind, args: ctypes.Structure, *kept: object) -> None:
+        """Append an operation; ``kept`` lives as long as the program."""
+        self._ops.append(Op(int(kind), 0, address(args)))
+        self._kept.extend((args, *kept))
+        self.num_ops = len(self._ops)
+        self.ops = (Op * self.num_ops)(*self._ops)
+
+
+def matrices(entries: Sequence[Matrix]) -> ctypes.Array[Matrix]:
+    """Return a C array of matrices."""
+    return (Matrix * len(entries))(*entries)
+
+
+def pointer(array: npt.NDArray[np.generic]) -> int:
+    """Return the address of a contiguous array's first element."""
+    assert array.flags.c_contiguous
+    return array.ctypes.data
+
+
+def kind_of(ggml_type: int) -> int:
+    """Return the packed kind of a GGUF type, -1 without one."""
+    library = load_library()
+    assert library is not None
+    kind: int = library.rp_kind_of(ggml_type)
+    return kind
+
+
+def make_step(
+    token_ids: npt.NDArray[np.int32],
+    positions: npt.NDArray[np.int32],
+    logit_rows: npt.NDArray[np.int32],
+    groups: Sequence[ctypes.Array[Slice]],
+) -> Step:
+    """Describe one step. groups: the slices of the batch in every attention group.
+
+    The arrays must outlive the step.
+    """
+    tables = (ctypes.POINTER(Slice) * max(1, len(groups)))(
+        *(ctypes.cast(slices, ctypes.POINTER(Slice)) for slices in groups)
+    )
+    return Step(
+        pointer(token_ids),
+        pointer(positions),
+        pointer(logit_rows),
+        tables,
+        len(positions),
+        len(logit_rows),
+        len(groups[0]) if groups else 0,
+        len(groups),
+    )

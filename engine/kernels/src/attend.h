@@ -1,0 +1,205 @@
+// Attention over block slabs, online softmax. A piece of work is a plan item and a kv head.
+// Few query rows: keys and values are read once for up to four heads. Many: dense tiles.
+#pragma once
+
+namespace RP_NS {
+
+constexpr float kMasked = -1e30f;
+constexpr float kNothing = -1e20f;  // above kMasked, so that a masked key weighs exactly 0
+constexpr int kTileKeys = 64;
+
+RP_INLINE F cap_scores(F s, float cap) {
+    return cap > 0.0f ? fmul(fset(cap), ftanh(fmul(s, fset(1.0f / cap)))) : s;
+}
+
+// Keys first..last-1 that the query at this position may see.
+struct Visible {
+    int64_t first, last;
+};
+
+RP_INLINE Visible visible_keys(const RpSlab& slab, int64_t position) {
+    const int64_t first = slab.window > 0 ? position - slab.window + 1 : 0;
+    return {first > 0 ? first : 0, position + 1};
+}
+
+RP_INLINE float* partial_sums(const RpAttend& args, const rp::Worker& worker, int slot,
+                              int64_t row, int head) {
+    const int64_t at = (slot * worker.step->num_rows + row) * args.num_heads + head;
+    return worker.partials.sums + at * args.head_dim;
+}
+
+RP_INLINE float* partial_stats(const RpAttend& args, const rp::Worker& worker, int slot,
+                               int64_t row, int head) {
+    const int64_t at = (slot * worker.step->num_rows + row) * args.num_heads + head;
+    return worker.partials.stats + at * 2;
+}
+
+// ---- few rows -------------------------------------------------------------------------------
+
+// scores[h][t] = q[h] . key t, for n keys of one block.
+template <class Codec, int H>
+RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, float* scores) {
+    for (int t = 0; t < n; ++t) {
+        const uint8_t* key = keys + static_cast<int64_t>(t) * size * Codec::kBytes;
+        F sum[H];
+        for (int h = 0; h < H; ++h) sum[h] = fzero();
+        for (int i = 0; i < size; i += R) {
+            const F k = Codec::load(key, i);
+#pragma GCC unroll 4
+            for (int h = 0; h < H; ++h) sum[h] = ffma(k, fload(q + h * size + i), sum[h]);
+        }
+        for (int h = 0; h < H; ++h) scores[h * kTileKeys + t] = fsum(sum[h]);
+    }
+}
+
+// out[h][i..i+V*R) += sum over keys of weights[h][t] * value t.
+template <class Codec, int H, int V>
+RP_INLINE void add_values(const float* weights, int size, int i, const uint8_t* values, int n,
+                          float* out) {
+    F sum[H][V];
+    for (int h = 0; h < H; ++h)
+        for (int v = 0; v < V; ++v) sum[h][v] = fload(out + h * size + i + v * R);
+    for (int t = 0; t < n; ++t) {
+        const uint8_t* value = values + static_cast<int64_t>(t) * size * Codec::kBytes;
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+            const F x = Codec::load(value, i + v * R);
+#pragma GCC unroll 4
+            for (int h = 0; h < H; ++h)
+                sum[h][v] = ffma(x, fset(weights[h * kTileKeys + t]), sum[h][v]);
+        }
+    }
+    for (int h = 0; h < H; ++h)
+        for (int v = 0; v < V; ++v) fstore(out + h * size + i + v * R, sum[h][v]);
+}
+
+// Turn n scores into weights; return the factor for what was summed before.
+RP_INLINE float soften(float* scores, int n, float cap, float* stats) {
+    const int padded = (n + R - 1) / R * R;
+    for (int t = n; t < padded; ++t) scores[t] = kMasked;
+    F top = fset(stats[0]);
+    for (int t = 0; t < padded; t += R) {
+        F s = fload(scores + t);
+        if (cap > 0.0f) s = fselect_gt(s, fset(0.5f * kMasked), cap_scores(s, cap), s);
+        fstore(scores + t, s);
+        top = fmaxv(top, s);
+    }
+    const float largest = fmaxh(top);
+    F sum = fzero();
+    for (int t = 0; t < padded; t += R) {
+        const F p = fexp(fsub(fload(scores + t), fset(largest)));
+        fstore(scores + t, p);
+        sum = fadd(sum, p);
+    }
+    const float factor = std::exp(stats[0] - largest);
+    stats[0] = largest;
+    stats[1] = stats[1] * factor + fsum(sum);
+    return factor;
+}
+
+RP_INLINE void scale_vector(float* x, int size, float factor) {
+    if (factor == 1.0f) return;
+    for (int i = 0; i < size; i += R) fstore(x + i, fmul(fload(x + i), fset(factor)));
+}
+
+// n keys inside one block, for H heads of one query row.
+template <class Codec, int H>
+static void attend_keys(const RpAttend& args, const float* q, const uint8_t* keys, int n,
+                        float* out, float* stats) {
+    const int size = args.head_dim;
+    float scores[H * kTileKeys];
+    score_keys<Codec, H>(q, size, keys, n, scores);
+    for (int h = 0; h < H; ++h) {
+        const float factor = soften(scores + h * kTileKeys, n, args.soft_cap, stats + 2 * h);
+        scale_vector(out + h * size, size, factor);
+    }
+    const uint8_t* values = keys + value_distance(*args.slab);
+    int i = 0;
+    for (; i + 4 * R <= size; i += 4 * R)
+        add_values<Codec, H, 4>(scores, size, i, values, n, out);
+    for (; i < size; i += R) add_values<Codec, H, 1>(scores, size, i, values, n, out);
+}
+
+template <class Codec, int H>
+static void attend_heads(const RpAttend& args, const rp::Worker& worker, const rp::PlanItem& item,
+                         int64_t row, int kv_head, int head) {
+    const RpSlab& slab = *args.slab;
+    const int size = args.head_dim;
+    const Visible visible = visible_keys(slab, worker.step->positions[row]);
+    float* out = partial_sums(args, worker, item.slot, row, head);
+    float* stats = partial_stats(args, worker, item.slot, row, head);
+    for (int i = 0; i < H * size; ++i) out[i] = 0.0f;
+    for (int h = 0; h < H; ++h) {
+        stats[2 * h] = kNothing;
+        stats[2 * h + 1] = 0.0f;
+    }
+    const float* q = args.q + row * args.q_stride + head * size;
+    int64_t t = visible.first > item.key_start ? visible.first : item.key_start;
+    const int64_t last = visible.last < item.key_end ? visible.last : item.key_end;
+    while (t < last) {
+        int64_t n = slab.block_size - t % slab.block_size;
+        if (n > kTileKeys) n = kTileKeys;
+        if (n > last - t) n = last - t;
+        const uint8_t* keys = key_row(slab, item.blocks, t, kv_head, size * Codec::kBytes);
+        attend_keys<Codec, H>(args, q, keys, static_cast<int>(n), out, stats);
+        t += n;
+    }
+}
+
+template <class Codec>
+static void attend_few(const RpAttend& args, const rp::Worker& worker, const rp::PlanItem& item,
+                       int kv_head) {
+    const int per_kv = args.num_heads / args.num_kv_heads;
+    for (int64_t row = item.row_start; row < item.row_end; ++row) {
+        for (int g = 0; g < per_kv;) {
+            const int head = kv_head * per_kv + g;
+            const int count = per_kv - g < 4 ? per_kv - g : 4;
+            switch (count) {
+                case 4: attend_heads<Codec, 4>(args, worker, item, row, kv_head, head); break;
+                case 3: attend_heads<Codec, 3>(args, worker, item, row, kv_head, head); break;
+                case 2: attend_heads<Codec, 2>(args, worker, item, row, kv_head, head); break;
+                default: attend_heads<Codec, 1>(args, worker, item, row, kv_head, head); break;
+            }
+            g += count;
+        }
+    }
+}
+
+// ---- merge ----------------------------------------------------------------------------------
+
+// Combine the partial results of one row and head; sinks join the weight and are dropped.
+RP_INLINE void merge_head(const RpAttend& args, const rp::Worker& worker, int64_t row, int head,
+                          int slots, float* out) {
+    const int size = args.head_dim;
+    float top = args.sinks ? args.sinks[head] : kNothing;
+    for (int s = 0; s < slots; ++s) {
+        const float m = partial_stats(args, worker, s, row, head)[0];
+        top = m > top ? m : top;
+    }
+    float total = args.sinks ? std::exp(args.sinks[head] - top) : 0.0f;
+    for (int i = 0; i < size; ++i) out[i] = 0.0f;
+    for (int s = 0; s < slots; ++s) {
+        const float* stats = partial_stats(args, worker, s, row, head);
+        const float* sums = partial_sums(args, worker, s, row, head);
+        const float factor = std::exp(stats[0] - top);
+        total += stats[1] * factor;
+        for (int i = 0; i < size; i += R)
+            fstore(out + i, ffma(fload(sums + i), fset(factor), fload(out + i)));
+    }
+    scale_vector(out, size, 1.0f / total);
+}
+
+static void merge(const void* pointer, const rp::Worker& worker) {
+    const RpAttend& args = *static_cast<const RpAttend*>(pointer);
+    const int64_t width = static_cast<int64_t>(args.num_heads) * args.head_dim;
+    const rp::Plan& plan = worker.plans[args.slab->group];
+    float* scratch = reinterpret_cast<float*>(worker.scratch);
+    for (int64_t row; (row = rp::take(worker)) < worker.step->num_rows;) {
+        float* out = args.out ? args.out + row * width : scratch;
+        for (int h = 0; h < args.num_heads; ++h)
+            merge_head(args, worker, row, h, plan.row_slots[row], out + h * args.head_dim);
+        if (args.acts) quantize_row(out, *args.acts, row);
+    }
+}
+
+}  // namespace RP_NS

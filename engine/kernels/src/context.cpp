@@ -1,0 +1,97 @@
+#include "context.h"
+
+#include <algorithm>
+
+#include "gguf_blocks.h"
+#include "pack.h"
+
+namespace rp {
+namespace {
+
+constexpr int64_t kAlign = 64;
+
+struct PackJob {
+    std::atomic<int64_t> next{0};
+    int type;
+    int lanes;
+    const uint8_t* raw;
+    int64_t rows;
+    int64_t columns;
+    uint8_t* out;
+};
+
+void pack_some(void* pointer, int) {
+    PackJob& job = *static_cast<PackJob*>(pointer);
+    const int64_t tiles = (job.rows + job.lanes - 1) / job.lanes;
+    constexpr int64_t kRun = 16;
+    for (int64_t first; (first = job.next.fetch_add(kRun)) < tiles;)
+        pack_tiles(job.type, job.lanes, job.raw, job.rows, job.columns, first,
+                   std::min(tiles, first + kRun), job.out);
+}
+
+}  // namespace
+
+int64_t take(const Worker& worker) {
+    return static_cast<std::atomic<int64_t>*>(worker.counter)
+        ->fetch_add(1, std::memory_order_relaxed);
+}
+
+Context::Context(const Table& table, const ContextSizes& sizes, const GroupShape* groups)
+    : table_(table),
+      sizes_(sizes),
+      groups_(groups, groups + sizes.num_groups),
+      scratch_(static_cast<size_t>(sizes.scratch_bytes * sizes.num_threads + kAlign)),
+      sums_(static_cast<size_t>(sizes.partial_rows * sizes.partial_floats)),
+      stats_(static_cast<size_t>(sizes.partial_rows * sizes.num_heads * 2)),
+      pool_(sizes.num_threads) {
+    plans_.resize(groups_.size());
+    for (size_t i = 0; i < groups_.size(); ++i)
+        builders_.emplace_back(sizes.num_threads, sizes.partial_rows);
+}
+
+Worker Context::worker(int thread) {
+    const auto base = reinterpret_cast<uintptr_t>(scratch_.data());
+    const int64_t shift = static_cast<int64_t>((kAlign - base % kAlign) % kAlign);
+    Worker worker{};
+    worker.step = step_;
+    worker.plans = plans_.data();
+    worker.partials = {sums_.data(), stats_.data()};
+    worker.scratch = scratch_.data() + shift + thread * sizes_.scratch_bytes;
+    worker.thread = thread;
+    worker.num_threads = pool_.num_threads();
+    return worker;
+}
+
+void Context::work(void* pointer, int thread) {
+    Context& self = *static_cast<Context*>(pointer);
+    Worker worker = self.worker(thread);
+    for (size_t i = 0; i < self.counters_.size(); ++i) {
+        if (i > 0) self.pool_.barrier();
+        worker.counter = &self.counters_[i];
+        self.table_.ops[self.ops_[i].kind](self.ops_[i].args, worker);
+    }
+}
+
+void Context::run(const RpOp* ops, int32_t num_ops, const RpStep& step) {
+    ops_ = ops;
+    step_ = &step;
+    if (counters_.size() != static_cast<size_t>(num_ops))
+        counters_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(num_ops));
+    for (std::atomic<int64_t>& counter : counters_) counter.store(0, std::memory_order_relaxed);
+    for (size_t i = 0; i < groups_.size() && step.num_groups > 0; ++i)
+        plans_[i] = builders_[i].build(step, step.slices[i], groups_[i]);
+    pool_.run(&Context::work, this);
+}
+
+void Context::pack(int type, const uint8_t* raw, int64_t rows, int64_t columns, uint8_t* out) {
+    PackJob job;
+    job.type = type;
+    job.lanes = table_.lanes;
+    job.raw = raw;
+    job.rows = rows;
+    job.columns = columns;
+    job.out = out;
+    pool_.run(&pack_some, &job);
+}
+
+}  // namespace rp

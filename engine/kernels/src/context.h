@@ -1,0 +1,50 @@
+// Threads, scratch memory and plans of one model; runs programs step by step.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plan.h"
+#include "pool.h"
+#include "worker.h"
+
+namespace rp {
+
+struct ContextSizes {
+    int32_t num_threads;
+    int32_t num_groups;
+    int64_t scratch_bytes;   // of every thread
+    int64_t partial_rows;    // (slot, row) pairs
+    int64_t partial_floats;  // H * D of the widest layer
+    int64_t num_heads;
+};
+
+class Context {
+public:
+    Context(const Table& table, const ContextSizes& sizes, const GroupShape* groups);
+
+    void run(const RpOp* ops, int32_t num_ops, const RpStep& step);
+    void pack(int type, const uint8_t* raw, int64_t rows, int64_t columns, uint8_t* out);
+
+    const Table& table() const { return table_; }
+
+private:
+    static void work(void* context, int thread);
+    Worker worker(int thread);
+
+    const Table& table_;
+    const ContextSizes sizes_;
+    std::vector<GroupShape> groups_;
+    std::vector<PlanBuilder> builders_;
+    std::vector<Plan> plans_;
+    std::vector<uint8_t> scratch_;
+    std::vector<float> sums_;
+    std::vector<float> stats_;
+    std::vector<std::atomic<int64_t>> counters_;
+    const RpOp* ops_ = nullptr;
+    const RpStep* step_ = nullptr;
+    Pool pool_;  // last: its threads use everything above
+};
+
+}  // namespace rp

@@ -1,0 +1,104 @@
+// Embedding rows, norms, gated activations and the int8 quantisation of activations.
+#pragma once
+
+namespace RP_NS {
+
+// One group of 32: q = round(x / d), d = max|x| / 127.
+RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, int group) {
+    F largest = fzero();
+    for (int i = 0; i < 32; i += R) largest = fmaxv(largest, fabsv(fload(x + i)));
+    const float top = fmaxh(largest);
+    const float d = top / 127.0f, inverse = top > 0.0f ? 127.0f / top : 0.0f;
+    int8_t* q = acts.q + row * acts.width + 32 * group;
+    int32_t sums[2];
+    for (int half = 0; half < 2; ++half) {
+        F sum = fzero();
+        for (int i = 0; i < 16; i += R) {
+            const F v = fround(fmul(fload(x + 16 * half + i), fset(inverse)));
+            fstore_s8(q + 16 * half + i, v);
+            sum = fadd(sum, v);
+        }
+        sums[half] = static_cast<int32_t>(fsum(sum));
+    }
+    const int64_t at = row * (acts.width / 32) + group;
+    acts.d[at] = d;
+    acts.ds[at] = d * static_cast<float>(sums[0] + sums[1]);
+    acts.sums[2 * at] = sums[0];
+    acts.sums[2 * at + 1] = sums[1];
+}
+
+RP_INLINE void quantize_row(const float* x, const RpActs& acts, int64_t row) {
+    for (int g = 0; g < acts.width / 32; ++g) quantize_group(x + 32 * g, acts, row, g);
+}
+
+static void embed(const void* pointer, const rp::Worker& worker) {
+    const RpEmbed& args = *static_cast<const RpEmbed*>(pointer);
+    const int64_t rows = worker.step->num_rows;
+    for (int64_t row; (row = rp::take(worker)) < rows;) {
+        float* out = args.out + row * args.width;
+        const int64_t id = worker.step->token_ids[row];
+        rp::dequantize_row(args.type, args.table + id * args.row_bytes, args.width, out);
+        for (int i = 0; i < args.width; ++i) out[i] *= args.scale;
+    }
+}
+
+// args.width is a multiple of R.
+RP_INLINE void norm_row(const RpNorm& args, const float* x, float* out) {
+    const float mean = sum_of_squares(x, args.width) / static_cast<float>(args.width);
+    const F factor = fset(1.0f / std::sqrt(mean + args.eps));
+    for (int i = 0; i < args.width; i += R) {
+        F y = fmul(fmul(fload(x + i), factor), fload(args.weight + i));
+        if (args.is_added) y = fadd(y, fload(out + i));
+        fstore(out + i, y);
+    }
+}
+
+static void norm(const void* pointer, const rp::Worker& worker) {
+    const RpNorm& args = *static_cast<const RpNorm*>(pointer);
+    const RpStep& step = *worker.step;
+    const int64_t rows = args.is_logit_rows ? step.num_logit_rows : step.num_rows;
+    float* scratch = reinterpret_cast<float*>(worker.scratch);
+    for (int64_t row; (row = rp::take(worker)) < rows;) {
+        const int64_t source = args.is_logit_rows ? step.logit_rows[row] : row;
+        float* out = args.out ? args.out + row * args.width : scratch;
+        norm_row(args, args.x + source * args.width, out);
+        if (args.acts) quantize_row(out, *args.acts, row);
+    }
+}
+
+RP_INLINE F activate(F x, int activation) {
+    if (activation == 0) return fmul(x, fsigmoid(x));
+    if (activation == 2) return x;
+    const F cube = fmul(fmul(x, x), x);
+    const F inner = fmul(fset(1.5957691216f), ffma(fset(0.044715f), cube, x));
+    return fmul(x, fsigmoid(inner));
+}
+
+constexpr int kGateColumns = 512;
+
+RP_INLINE void gate_piece(const RpGate& args, int64_t row, int first, int last, float* scratch) {
+    for (int i = first; i < last; i += R) {
+        F y = activate(fload(args.gate + row * args.stride + i), args.activation);
+        if (args.up) y = fmul(y, fload(args.up + row * args.stride + i));
+        fstore(scratch + i - first, y);
+        if (args.out) fstore(args.out + row * args.width + i, y);
+    }
+    if (!args.acts) return;
+    for (int g = first / 32; g < last / 32; ++g)
+        quantize_group(scratch + 32 * g - first, *args.acts, row, g);
+}
+
+// args.width is a multiple of 32 when quantised, else of R.
+static void gate(const void* pointer, const rp::Worker& worker) {
+    const RpGate& args = *static_cast<const RpGate*>(pointer);
+    const int64_t pieces = (args.width + kGateColumns - 1) / kGateColumns;
+    const int64_t total = pieces * worker.step->num_rows;
+    for (int64_t item; (item = rp::take(worker)) < total;) {
+        const int first = static_cast<int>(item % pieces) * kGateColumns;
+        const int end = first + kGateColumns;
+        const int last = end < args.width ? end : args.width;
+        gate_piece(args, item / pieces, first, last, reinterpret_cast<float*>(worker.scratch));
+    }
+}
+
+}  // namespace RP_NS

@@ -1,0 +1,124 @@
+// AVX2 + FMA + F16C: eight float lanes, 32-byte weight vectors of 8 rows x 4 columns.
+#pragma once
+#include <immintrin.h>
+
+#include <cstring>
+
+namespace RP_NS {
+
+using F = __m256;
+using I = __m256i;
+using W = __m256i;
+constexpr int R = 8;
+constexpr bool kIsSigned8 = true;
+
+RP_INLINE F fset(float x) { return _mm256_set1_ps(x); }
+RP_INLINE F fzero() { return _mm256_setzero_ps(); }
+RP_INLINE F fload(const float* p) { return _mm256_loadu_ps(p); }
+RP_INLINE void fstore(float* p, F v) { _mm256_storeu_ps(p, v); }
+RP_INLINE F fadd(F a, F b) { return _mm256_add_ps(a, b); }
+RP_INLINE F fsub(F a, F b) { return _mm256_sub_ps(a, b); }
+RP_INLINE F fmul(F a, F b) { return _mm256_mul_ps(a, b); }
+RP_INLINE F fdiv(F a, F b) { return _mm256_div_ps(a, b); }
+RP_INLINE F ffma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+RP_INLINE F fmaxv(F a, F b) { return _mm256_max_ps(a, b); }
+RP_INLINE F fminv(F a, F b) { return _mm256_min_ps(a, b); }
+RP_INLINE F fabsv(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+RP_INLINE F fround(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+RP_INLINE F fcvt(I a) { return _mm256_cvtepi32_ps(a); }
+
+// a > b ? x : y
+RP_INLINE F fselect_gt(F a, F b, F x, F y) {
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+
+// 2^n of whole numbers n in -126..127
+RP_INLINE F fpow2(F n) {
+    const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+}
+
+RP_INLINE float fsum(F v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+RP_INLINE float fmaxh(F v) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+RP_INLINE F fload_f16(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+RP_INLINE void fstore_f16(uint8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+RP_INLINE F fload_bf16(const uint8_t* p) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+RP_INLINE F fload_s8(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+// Whole numbers in -128..127 to R bytes.
+RP_INLINE void fstore_s8(int8_t* p, F v) {
+    const __m256i i = _mm256_cvtps_epi32(v);
+    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(h, h));
+}
+
+RP_INLINE W wload(const uint8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+RP_INLINE void wstore(uint8_t* p, W w) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), w);
+}
+RP_INLINE W wbroadcast(const int8_t* p) {
+    int32_t x;
+    std::memcpy(&x, p, sizeof x);
+    return _mm256_set1_epi32(x);
+}
+RP_INLINE W wor(W a, W b) { return _mm256_or_si256(a, b); }
+RP_INLINE W wlow(W w) { return _mm256_and_si256(w, _mm256_set1_epi8(0x0f)); }
+RP_INLINE W whigh(W w) { return wlow(_mm256_srli_epi16(w, 4)); }
+
+// Bits SHIFT.. of every byte, moved to bit 4 and masked.
+template <int SHIFT>
+RP_INLINE W wplane(W w, char mask) {
+    if constexpr (SHIFT < 4)
+        return _mm256_and_si256(_mm256_slli_epi16(w, 4 - SHIFT), _mm256_set1_epi8(mask));
+    else
+        return _mm256_and_si256(_mm256_srli_epi16(w, SHIFT - 4), _mm256_set1_epi8(mask));
+}
+
+// Sum of products over the vectors of a group; DEPTH of them fit a 16-bit lane.
+template <int DEPTH>
+struct Dot {
+    __m256i sum, part;
+
+    RP_INLINE_MEMBER void begin(int32_t init) { sum = _mm256_set1_epi32(init); }
+
+    template <int J>
+    RP_INLINE_MEMBER void add(W w, W a) {
+        __m256i p;
+        if constexpr (DEPTH == 1)
+            p = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+        else
+            p = _mm256_maddubs_epi16(w, a);
+        part = J % DEPTH == 0 ? p : _mm256_add_epi16(part, p);
+        if constexpr (J % DEPTH == DEPTH - 1)
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, _mm256_set1_epi16(1)));
+    }
+
+    RP_INLINE_MEMBER I end() const { return sum; }
+};
+
+}  // namespace RP_NS

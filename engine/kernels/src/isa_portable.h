@@ -1,0 +1,149 @@
+// Plain C++: eight float lanes as arrays; what every other instruction set must agree with.
+#pragma once
+#include <cmath>
+#include <cstring>
+
+namespace RP_NS {
+
+constexpr int R = 8;
+constexpr bool kIsSigned8 = true;
+struct F {
+    float v[R];
+};
+struct I {
+    int32_t v[R];
+};
+struct W {
+    uint8_t v[4 * R];
+};
+
+template <class Fn>
+RP_INLINE F fmap(Fn fn) {
+    F r;
+    for (int i = 0; i < R; ++i) r.v[i] = fn(i);
+    return r;
+}
+
+RP_INLINE F fset(float x) {
+    return fmap([&](int) { return x; });
+}
+RP_INLINE F fzero() { return fset(0.0f); }
+RP_INLINE F fload(const float* p) {
+    F r;
+    std::memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+RP_INLINE void fstore(float* p, F v) { std::memcpy(p, v.v, sizeof v.v); }
+RP_INLINE F fadd(F a, F b) {
+    return fmap([&](int i) { return a.v[i] + b.v[i]; });
+}
+RP_INLINE F fsub(F a, F b) {
+    return fmap([&](int i) { return a.v[i] - b.v[i]; });
+}
+RP_INLINE F fmul(F a, F b) {
+    return fmap([&](int i) { return a.v[i] * b.v[i]; });
+}
+RP_INLINE F fdiv(F a, F b) {
+    return fmap([&](int i) { return a.v[i] / b.v[i]; });
+}
+RP_INLINE F ffma(F a, F b, F c) {
+    return fmap([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
+}
+RP_INLINE F fmaxv(F a, F b) {
+    return fmap([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+RP_INLINE F fminv(F a, F b) {
+    return fmap([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+RP_INLINE F fabsv(F a) {
+    return fmap([&](int i) { return a.v[i] < 0 ? -a.v[i] : a.v[i]; });
+}
+RP_INLINE F fround(F a) {
+    return fmap([&](int i) { return std::nearbyintf(a.v[i]); });
+}
+RP_INLINE F fcvt(I a) {
+    return fmap([&](int i) { return static_cast<float>(a.v[i]); });
+}
+RP_INLINE F fselect_gt(F a, F b, F x, F y) {
+    return fmap([&](int i) { return a.v[i] > b.v[i] ? x.v[i] : y.v[i]; });
+}
+RP_INLINE F fpow2(F n) {
+    return fmap([&](int i) { return std::ldexp(1.0f, static_cast<int>(n.v[i])); });
+}
+RP_INLINE float fsum(F v) {
+    float s = 0;
+    for (int i = 0; i < R; ++i) s += v.v[i];
+    return s;
+}
+RP_INLINE float fmaxh(F v) {
+    float s = v.v[0];
+    for (int i = 1; i < R; ++i) s = v.v[i] > s ? v.v[i] : s;
+    return s;
+}
+RP_INLINE F fload_f16(const uint8_t* p) {
+    return fmap([&](int i) { return load_f16(p + 2 * i); });
+}
+RP_INLINE void fstore_f16(uint8_t* p, F v) {
+    for (int i = 0; i < R; ++i) store_f16(p + 2 * i, v.v[i]);
+}
+RP_INLINE F fload_bf16(const uint8_t* p) {
+    return fmap([&](int i) { return load_bf16(p + 2 * i); });
+}
+RP_INLINE F fload_s8(const uint8_t* p) {
+    return fmap([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
+}
+RP_INLINE void fstore_s8(int8_t* p, F v) {
+    for (int i = 0; i < R; ++i) p[i] = static_cast<int8_t>(std::nearbyintf(v.v[i]));
+}
+
+RP_INLINE W wload(const uint8_t* p) {
+    W r;
+    std::memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+RP_INLINE void wstore(uint8_t* p, W w) { std::memcpy(p, w.v, sizeof w.v); }
+RP_INLINE W wbroadcast(const int8_t* p) {
+    W r;
+    for (int i = 0; i < R; ++i) std::memcpy(r.v + 4 * i, p, 4);
+    return r;
+}
+template <class Fn>
+RP_INLINE W wmap(Fn fn) {
+    W r;
+    for (int i = 0; i < 4 * R; ++i) r.v[i] = static_cast<uint8_t>(fn(i));
+    return r;
+}
+RP_INLINE W wor(W a, W b) {
+    return wmap([&](int i) { return a.v[i] | b.v[i]; });
+}
+RP_INLINE W wlow(W w) {
+    return wmap([&](int i) { return w.v[i] & 0x0f; });
+}
+RP_INLINE W whigh(W w) {
+    return wmap([&](int i) { return w.v[i] >> 4; });
+}
+template <int SHIFT>
+RP_INLINE W wplane(W w, char mask) {
+    return wmap([&](int i) { return ((w.v[i] >> SHIFT) << 4) & mask; });
+}
+
+template <int DEPTH>
+struct Dot {
+    I sum;
+
+    RP_INLINE_MEMBER void begin(int32_t init) {
+        for (int i = 0; i < R; ++i) sum.v[i] = init;
+    }
+
+    template <int J>
+    RP_INLINE_MEMBER void add(W w, W a) {
+        for (int i = 0; i < 4 * R; ++i) {
+            const int32_t x = DEPTH == 1 ? static_cast<int8_t>(w.v[i]) : w.v[i];
+            sum.v[i / 4] += x * static_cast<int8_t>(a.v[i]);
+        }
+    }
+
+    RP_INLINE_MEMBER I end() const { return sum; }
+};
+
+}  // namespace RP_NS

@@ -1,0 +1,103 @@
+// Cosines of a step; norm, rotation and scaling of q and k; keys and values into their blocks.
+#pragma once
+
+namespace RP_NS {
+
+static void trig(const void* pointer, const rp::Worker& worker) {
+    const RpTrig& args = *static_cast<const RpTrig*>(pointer);
+    const int pairs = args.num_pairs;
+    for (int64_t row; (row = rp::take(worker)) < worker.step->num_rows;) {
+        float* out = args.cos_sin + row * 2 * pairs;
+        const float position = static_cast<float>(worker.step->positions[row]);
+        for (int i = 0; i < pairs; ++i) {
+            const float angle = position * args.inv_freq[i];
+            out[i] = std::cos(angle) * args.attention_factor;
+            out[pairs + i] = std::sin(angle) * args.attention_factor;
+        }
+    }
+}
+
+// Pairs (i, i + pairs).
+RP_INLINE void rotate_neox(float* x, const float* cos, const float* sin, int pairs) {
+    int i = 0;
+    for (; i + R <= pairs; i += R) {
+        const F a = fload(x + i), b = fload(x + pairs + i), c = fload(cos + i), s = fload(sin + i);
+        fstore(x + i, fsub(fmul(a, c), fmul(b, s)));
+        fstore(x + pairs + i, ffma(a, s, fmul(b, c)));
+    }
+    for (; i < pairs; ++i) {
+        const float a = x[i], b = x[pairs + i];
+        x[i] = a * cos[i] - b * sin[i];
+        x[pairs + i] = a * sin[i] + b * cos[i];
+    }
+}
+
+// Pairs (2 i, 2 i + 1).
+RP_INLINE void rotate_interleaved(float* x, const float* cos, const float* sin, int pairs) {
+    for (int i = 0; i < pairs; ++i) {
+        const float a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * cos[i] - b * sin[i];
+        x[2 * i + 1] = a * sin[i] + b * cos[i];
+    }
+}
+
+RP_INLINE void prepare_head(const RpRope& args, float* x, const float* weight, int64_t row,
+                            float scale) {
+    const int size = args.head_dim;
+    if (weight) {
+        const float mean = sum_of_squares(x, size) / static_cast<float>(size);
+        const float factor = 1.0f / std::sqrt(mean + args.eps);
+        for (int i = 0; i < size; ++i) x[i] *= factor * weight[i];
+    }
+    const float* cos = args.cos_sin + row * 2 * args.num_pairs;
+    if (args.is_neox)
+        rotate_neox(x, cos, cos + args.num_pairs, args.num_pairs);
+    else
+        rotate_interleaved(x, cos, cos + args.num_pairs, args.num_pairs);
+    if (scale == 1.0f) return;
+    for (int i = 0; i < size; ++i) x[i] *= scale;
+}
+
+template <class Codec>
+RP_INLINE void write_row(uint8_t* row, const float* x, int size) {
+    for (int i = 0; i < size; i += R) Codec::store(row, i, fload(x + i));
+}
+
+template <class Codec>
+static void rope_row(const RpRope& args, const RpStep& step, const RpSlice& slice, int64_t row) {
+    const int64_t token = step.positions[row];
+    for (int h = 0; h < args.num_heads; ++h) {
+        float* q = args.q + row * args.q_stride + h * args.head_dim;
+        prepare_head(args, q, args.q_norm, row, args.q_scale);
+    }
+    for (int h = 0; h < args.num_kv_heads; ++h) {
+        float* k = args.k + row * args.k_stride + h * args.head_dim;
+        prepare_head(args, k, args.k_norm, row, 1.0f);
+        const float* v = args.v + row * args.v_stride + h * args.head_dim;
+        uint8_t* key =
+            key_row(*args.slab, slice.blocks, token, h, args.head_dim * Codec::kBytes);
+        write_row<Codec>(key, k, args.head_dim);
+        write_row<Codec>(key + value_distance(*args.slab), v, args.head_dim);
+    }
+}
+
+RP_INLINE const RpSlice& slice_of(const RpStep& step, int group, int64_t row) {
+    const RpSlice* slice = step.slices[group];
+    while (row >= slice->end) ++slice;
+    return *slice;
+}
+
+static void rope(const void* pointer, const rp::Worker& worker) {
+    const RpRope& args = *static_cast<const RpRope*>(pointer);
+    const RpStep& step = *worker.step;
+    for (int64_t row; (row = rp::take(worker)) < step.num_rows;) {
+        const RpSlice& slice = slice_of(step, args.slab->group, row);
+        switch (args.slab->codec) {
+            case RP_F16: rope_row<CodecF16>(args, step, slice, row); break;
+            case RP_BF16: rope_row<CodecBF16>(args, step, slice, row); break;
+            default: rope_row<CodecF32>(args, step, slice, row); break;
+        }
+    }
+}
+
+}  // namespace RP_NS

@@ -1,0 +1,165 @@
+// Plain structures of the kernel library. engine/kernels/structs.py mirrors them field by field.
+// Letters: T rows of the step, H query heads, K key/value heads, D head size, C hidden size.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// Packed weights of one matrix and where its product goes. out: (T, num_rows), stride in floats.
+struct RpMatrix {
+    const uint8_t* data;
+    const float* bias;
+    float* out;
+    int64_t out_stride;
+    int32_t num_rows;
+    int32_t kind;
+    int32_t is_added;
+    int32_t reserved;
+};
+
+// Activations quantised to int8 in groups of 32: x = d * q. ds: d times the sum of q.
+// sums: of q over each half group.
+struct RpActs {
+    int8_t* q;
+    float* d;
+    float* ds;
+    int32_t* sums;
+    int32_t width;
+    int32_t reserved;
+};
+
+// Rows start..end of the batch belong to one sequence; blocks: one slab per block_size tokens.
+struct RpSlice {
+    int32_t start;
+    int32_t end;
+    int32_t first_position;
+    int32_t num_blocks;
+    uint8_t* const* blocks;
+};
+
+struct RpStep {
+    const int32_t* token_ids;
+    const int32_t* positions;
+    const int32_t* logit_rows;
+    const RpSlice* const* slices;  // one array per attention group
+    int32_t num_rows;
+    int32_t num_logit_rows;
+    int32_t num_slices;
+    int32_t num_groups;
+};
+
+// Where one layer's keys and values lie in a block, in bytes: planes [head][token][head_dim].
+// codec: RpCodec. window: tokens a query sees, 0 for all.
+struct RpSlab {
+    int64_t key_offset;
+    int64_t value_offset;
+    int64_t head_stride;
+    int32_t group;
+    int32_t block_size;
+    int32_t codec;
+    int32_t window;
+};
+
+struct RpEmbed {
+    const uint8_t* table;
+    float* out;
+    int64_t row_bytes;
+    int32_t width;
+    int32_t type;
+    float scale;
+    int32_t reserved;
+};
+
+// y = x * rsqrt(mean(x^2) + eps) * weight; written to out (added when is_added) and to acts.
+struct RpNorm {
+    const float* x;
+    const float* weight;
+    float* out;
+    RpActs* acts;
+    int32_t width;
+    int32_t is_added;
+    float eps;
+    int32_t is_logit_rows;
+};
+
+struct RpLinear {
+    const RpActs* acts;
+    const RpMatrix* matrices;
+    int32_t num_matrices;
+    int32_t is_logit_rows;
+};
+
+// gate and up: (T, width) with strides in floats; up null: act(gate) alone.
+struct RpGate {
+    const float* gate;
+    const float* up;
+    float* out;
+    RpActs* acts;
+    int64_t stride;
+    int32_t width;
+    int32_t activation;  // 0 silu, 1 gelu (tanh), 2 none
+};
+
+struct RpTrig {
+    const float* inv_freq;
+    float* cos_sin;  // (T, 2, num_pairs)
+    float attention_factor;
+    int32_t num_pairs;
+};
+
+// Norm of q and k heads (optional), rotation, scaling of q, keys and values into their blocks.
+struct RpRope {
+    float* q;
+    float* k;
+    const float* v;
+    const float* q_norm;
+    const float* k_norm;
+    const float* cos_sin;
+    const RpSlab* slab;
+    int64_t q_stride;
+    int64_t k_stride;
+    int64_t v_stride;
+    int32_t num_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    int32_t num_pairs;
+    int32_t is_neox;
+    float q_scale;
+    float eps;
+    int32_t reserved;
+};
+
+struct RpAttend {
+    const float* q;
+    const float* sinks;
+    const RpSlab* slab;
+    float* out;
+    RpActs* acts;
+    int64_t q_stride;
+    int32_t num_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    float soft_cap;
+};
+
+enum RpKind { RP_Q4A, RP_Q4S, RP_Q5A, RP_Q5S, RP_Q6S, RP_Q8S, RP_NUM_KINDS };
+enum RpCodec { RP_F16, RP_BF16, RP_F32, RP_INT8 };
+enum RpOpKind {
+    RP_EMBED,
+    RP_NORM,
+    RP_LINEAR,
+    RP_GATE,
+    RP_TRIG,
+    RP_ROPE,
+    RP_ATTEND,
+    RP_MERGE,
+    RP_NUM_OPS
+};
+
+struct RpOp {
+    int32_t kind;
+    int32_t reserved;
+    const void* args;
+};
+}

@@ -1,0 +1,47 @@
+// Keys and values inside block slabs, and the number formats they are held in.
+#pragma once
+
+namespace RP_NS {
+
+struct CodecF16 {
+    static constexpr int kBytes = 2;
+    static RP_INLINE_MEMBER F load(const uint8_t* row, int i) { return fload_f16(row + 2 * i); }
+    static RP_INLINE_MEMBER void store(uint8_t* row, int i, F v) { fstore_f16(row + 2 * i, v); }
+};
+
+struct CodecBF16 {
+    static constexpr int kBytes = 2;
+    static RP_INLINE_MEMBER F load(const uint8_t* row, int i) { return fload_bf16(row + 2 * i); }
+    static RP_INLINE_MEMBER void store(uint8_t* row, int i, F v) {
+        float values[R];
+        fstore(values, v);
+        for (int j = 0; j < R; ++j) store_bf16(row + 2 * (i + j), values[j]);
+    }
+};
+
+struct CodecF32 {
+    static constexpr int kBytes = 4;
+    static RP_INLINE_MEMBER F load(const uint8_t* row, int i) {
+        float values[R];
+        std::memcpy(values, row + 4 * i, sizeof values);
+        return fload(values);
+    }
+    static RP_INLINE_MEMBER void store(uint8_t* row, int i, F v) {
+        float values[R];
+        fstore(values, v);
+        std::memcpy(row + 4 * i, values, sizeof values);
+    }
+};
+
+// The key of a token for one key/value head; its value lies value_distance bytes further.
+RP_INLINE uint8_t* key_row(const RpSlab& slab, uint8_t* const* blocks, int64_t token, int head,
+                           int64_t row_size) {
+    return blocks[token / slab.block_size] + slab.key_offset + head * slab.head_stride +
+           token % slab.block_size * row_size;
+}
+
+RP_INLINE int64_t value_distance(const RpSlab& slab) {
+    return slab.value_offset - slab.key_offset;
+}
+
+}  // namespace RP_NS

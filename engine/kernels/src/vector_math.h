@@ -1,0 +1,41 @@
+// Vector functions built from the primitives of an instruction set.
+#pragma once
+
+namespace RP_NS {
+
+// e^x to about 2 ulp; 0 below -87. Source: Cephes expf.
+RP_INLINE F fexp(F x) {
+    const F clamped = fminv(fmaxv(x, fset(-87.0f)), fset(88.0f));
+    const F n = fround(fmul(clamped, fset(1.44269504f)));
+    F r = ffma(n, fset(-0.693359375f), clamped);
+    r = ffma(n, fset(2.12194440e-4f), r);
+    F y = fset(1.9875691500e-4f);
+    y = ffma(y, r, fset(1.3981999507e-3f));
+    y = ffma(y, r, fset(8.3334519073e-3f));
+    y = ffma(y, r, fset(4.1665795894e-2f));
+    y = ffma(y, r, fset(1.6666665459e-1f));
+    y = ffma(y, r, fset(5.0000001201e-1f));
+    y = ffma(fmul(r, r), y, fadd(r, fset(1.0f)));
+    return fselect_gt(x, fset(-87.0f), fmul(y, fpow2(n)), fzero());
+}
+
+RP_INLINE F fsigmoid(F x) { return fdiv(fset(1.0f), fadd(fset(1.0f), fexp(fsub(fzero(), x)))); }
+
+RP_INLINE F ftanh(F x) {
+    return fsub(fmul(fset(2.0f), fsigmoid(fmul(fset(2.0f), x))), fset(1.0f));
+}
+
+RP_INLINE float sum_of_squares(const float* x, int n) {
+    F a = fzero(), b = fzero();
+    int i = 0;
+    for (; i + 2 * R <= n; i += 2 * R) {
+        const F u = fload(x + i), v = fload(x + i + R);
+        a = ffma(u, u, a);
+        b = ffma(v, v, b);
+    }
+    float s = fsum(fadd(a, b));
+    for (; i < n; ++i) s += x[i] * x[i];
+    return s;
+}
+
+}  // namespace RP_NS

@@ -1,0 +1,63 @@
+// What a kernel sees of the run: its thread, the step, scratch memory and the next piece of work.
+// Only declarations: units compiled for different instruction sets must not share inline code.
+#pragma once
+#include <cstdint>
+
+#include "rp.h"
+
+#if defined(_MSC_VER)
+#define RP_INLINE static __forceinline
+#define RP_INLINE_MEMBER __forceinline
+#else
+#define RP_INLINE static inline __attribute__((always_inline))
+#define RP_INLINE_MEMBER inline __attribute__((always_inline))
+#endif
+
+namespace rp {
+
+constexpr int kDenseRows = 8;  // items with fewer batch rows are attended row by row
+
+// Query rows row_start..row_end-1 look at keys key_start..key_end-1; the result is a partial one.
+struct PlanItem {
+    int32_t row_start;
+    int32_t row_end;
+    int32_t key_start;
+    int32_t key_end;
+    int32_t slot;
+    uint8_t* const* blocks;
+};
+
+struct Plan {
+    PlanItem* items;
+    int32_t* row_slots;  // number of partial results of every row
+    int32_t num_items;
+};
+
+// Partial results: sums (slot, T, H, D), and maximum and weight (slot, T, H, 2).
+struct Partials {
+    float* sums;
+    float* stats;
+};
+
+struct Worker {
+    const RpStep* step;
+    const Plan* plans;  // one per attention group
+    Partials partials;
+    uint8_t* scratch;
+    void* counter;
+    int32_t thread;
+    int32_t num_threads;
+};
+
+// The next piece of work of this operation, shared by all threads: 0, 1, 2, ...
+int64_t take(const Worker& worker);
+
+using OpFunction = void (*)(const void* args, const Worker& worker);
+
+struct Table {
+    const char* name;
+    int32_t lanes;
+    OpFunction ops[RP_NUM_OPS];
+};
+
+}  // namespace rp
