@@ -1,0 +1,175 @@
+"""Sampling rules by hand values, and the sampler's generator."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from engine.config import SamplingParams
+from engine.errors import EngineError, SnapshotError
+from engine.sampling import (
+    Sampler,
+    apply_min_p,
+    apply_presence_frequency_penalty,
+    apply_repetition_penalty,
+    apply_temperature,
+    apply_top_k,
+    apply_top_p,
+    sample,
+)
+
+PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]])
+LOGITS = PROBABILITIES.log()
+INF = math.inf
+
+
+def kept(logits: torch.Tensor) -> list[list[int]]:
+    return [[i for i, x in enumerate(row) if x > -INF] for row in logits.tolist()]
+
+
+def test_temperature_divides():
+    torch.testing.assert_close(apply_temperature(LOGITS, 2.0), LOGITS / 2)
+
+
+def test_top_k_keeps_the_largest_of_each_row():
+    assert kept(apply_top_k(LOGITS, 2)) == [[0, 1], [2, 3]]
+    assert kept(apply_top_k(LOGITS, 0)) == kept(apply_top_k(LOGITS, 9)) == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize(
+    ("top_p", "expected"), [(0.4, [0]), (0.6, [0, 1]), (0.9, [0, 1, 2]), (1.0, [0, 1, 2, 3])]
+)
+def test_top_p_keeps_the_fewest_that_reach_the_sum(top_p: float, expected: list[int]):
+    mirrored = sorted(3 - i for i in expected)
+    assert kept(apply_top_p(LOGITS, top_p)) == [expected, mirrored]
+
+
+@pytest.mark.parametrize(
+    ("min_p", "expected"), [(0.0, [0, 1, 2, 3]), (0.2, [0, 1, 2]), (0.5, [0, 1]), (1.0, [0])]
+)
+def test_min_p_is_relative_to_the_most_probable(min_p: float, expected: list[int]):
+    assert kept(apply_min_p(LOGITS, min_p))[0] == expected
+
+
+def test_repetition_penalty_divides_positive_and_multiplies_negative_once():
+    logits = torch.tensor([[2.0, -2.0, 1.0]])
+    result = apply_repetition_penalty(logits, torch.tensor([[0, 1, 0]]), 2.0)
+    assert result.tolist() == [[1.0, -4.0, 1.0]]
+
+
+def test_presence_counts_once_and_frequency_each_time():
+    logits = torch.zeros(1, 3)
+    result = apply_presence_frequency_penalty(
+        logits, torch.tensor([[0, 1, 0]]), presence=0.5, frequency=0.25
+    )
+    assert result.tolist() == [[-1.0, -0.75, 0.0]]
+
+
+def test_rules_leave_their_input_alone():
+    before = LOGITS.clone()
+    ids = torch.tensor([[0], [1]])
+    apply_temperature(LOGITS, 0.5)
+    apply_top_k(LOGITS, 1)
+    apply_top_p(LOGITS, 0.1)
+    apply_min_p(LOGITS, 0.9)
+    apply_repetition_penalty(LOGITS, ids, 1.5)
+    apply_presence_frequency_penalty(LOGITS, ids, presence=1, frequency=1)
+    assert torch.equal(LOGITS, before)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"temperature": -1.0},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"min_p": -0.1},
+        {"min_p": 2.0},
+        {"repetition_penalty": 0.0},
+        {"presence_penalty": 3.0},
+        {"frequency_penalty": -3.0},
+        {"penalty_last_n": -1},
+        {"temperature": math.nan},
+    ],
+)
+def test_values_out_of_range_are_refused(field: dict[str, float]):
+    with pytest.raises(ValueError, match=next(iter(field))):
+        Sampler(SamplingParams(**field), 4)
+
+
+def test_drawn_frequencies_follow_the_probabilities():
+    generator = torch.Generator().manual_seed(7)
+    drawn = sample(LOGITS[:1].expand(20_000, 4), generator)
+    shares = drawn.bincount(minlength=4) / len(drawn)
+    torch.testing.assert_close(shares, PROBABILITIES[0], atol=0.02, rtol=0)
+
+
+def test_greedy_takes_the_lowest_id_among_equals():
+    sampler = Sampler(SamplingParams(temperature=0), 4)
+    assert sampler.sample(torch.tensor([1.0, 3.0, 3.0, 2.0]), []) == 1
+
+
+def test_penalties_look_at_the_last_tokens_only():
+    params = SamplingParams(temperature=0, presence_penalty=2, penalty_last_n=2)
+    logits = torch.tensor([3.0, 2.5, 0.0])
+    assert Sampler(params, 3).sample(logits, [0, 2, 2]) == 0
+    assert Sampler(params, 3).sample(logits, [2, 2, 0]) == 1
+    assert Sampler(SamplingParams(temperature=0, penalty_last_n=0), 3).sample(logits, [0]) == 0
+
+
+def test_rows_longer_than_the_vocabulary_are_cut():
+    assert Sampler(SamplingParams(temperature=0), 2).sample(torch.tensor([0.0, 1.0, 9.0]), []) == 1
+
+
+def draws(sampler: Sampler, count: int = 50) -> list[int]:
+    logits = torch.randn(2_000, generator=torch.Generator().manual_seed(1))
+    return [sampler.sample(logits, []) for _ in range(count)]
+
+
+def test_one_seed_draws_one_sequence():
+    params = SamplingParams(seed=11, temperature=1.5)
+    assert draws(Sampler(params, 2_000)) == draws(Sampler(params, 2_000))
+
+
+def test_an_open_seed_is_named_and_repeats():
+    params = SamplingParams(temperature=1.5)
+    sampler = Sampler(params, 2_000)
+    again = Sampler(SamplingParams(temperature=1.5, seed=sampler.seed), 2_000)
+    assert draws(sampler) == draws(again)
+
+
+def test_a_restored_sampler_goes_on_exactly():
+    params = SamplingParams(seed=3, temperature=1.5)
+    sampler = Sampler(params, 2_000)
+    draws(sampler, 5)
+    restored = Sampler.from_state(params, 2_000, sampler.state_bytes())
+    assert draws(restored) == draws(sampler)
+
+
+@pytest.mark.parametrize("state", [b"", b"RNG1", b"XXXX" + bytes(5056), b"RNG1" + b"\xff" * 5056])
+def test_a_damaged_state_is_refused(state: bytes):
+    with pytest.raises(SnapshotError):
+        Sampler(SamplingParams(), 4).restore(state)
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("min_p", [0.0, 0.05])
+def test_without_top_k_the_narrowed_draw_keeps_the_same_tokens(top_p: float, min_p: float):
+    logits = torch.randn(1, 5_000, generator=torch.Generator().manual_seed(2)) * 3
+    sampler = Sampler(SamplingParams(top_k=0, top_p=top_p, min_p=min_p, seed=1), 5_000)
+    values, ids, narrowed_p = sampler._most_likely(logits)
+    narrowed = apply_min_p(apply_top_p(values, narrowed_p), min_p)
+    chosen = kept(narrowed)[0]
+    actual = set(chosen) if ids is None else {int(ids[0, i]) for i in chosen}
+    assert actual == set(kept(apply_min_p(apply_top_p(logits, top_p), min_p))[0])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("bad", [math.nan, INF])
+def test_unusable_logits_are_a_typed_error(temperature: float, bad: float):
+    sampler = Sampler(SamplingParams(temperature=temperature, seed=1), 3)
+    with pytest.raises(EngineError, match="no usable numbers"):
+        sampler.sample(torch.tensor([0.0, bad, 1.0]), [])
