@@ -1,0 +1,233 @@
+"""The only thread that writes kv.db and checkpoints it. Knows no model and no conversation."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from app.errors import (
+    DatabaseBusyError,
+    DatabaseError,
+    DatabaseFullError,
+    DatabaseUnavailableError,
+)
+from app.events import Notice
+from app.store.kv_database import PAGE_SIZE, KVDatabase, free_bytes
+from app.store.kv_eviction import make_room
+from app.store.kv_queue import Command, Item, WriteQueue, deadline_after
+from app.store.kv_removal import sweep
+from app.store.kv_writes import cost_of, touch, touch_manifests, write_job
+from engine.memory.interface import SnapshotJob
+
+_log = logging.getLogger(__name__)
+
+_IDLE_S = 2.0
+_NICE = 10
+_VACUUM_PAGES = 256
+# The last bytes of a disk belong to the conversations themselves.
+_DISK_RESERVE_BYTES = 64 << 20
+_SPARE_BYTES = 16 << 20
+
+
+class KVWriter:
+    """Takes items off a queue, one transaction each, until closed.
+
+    problem: why nothing is being kept now, "" when all is well. on_notice is called on this thread.
+    """
+
+    def __init__(
+        self,
+        database: KVDatabase,
+        queue: WriteQueue,
+        *,
+        budget_bytes: int,
+        on_notice: Callable[[Notice], None],
+    ) -> None:
+        self.budget_bytes = budget_bytes
+        self.problem = ""
+        self.bytes_written = 0
+        self._database = database
+        self._queue = queue
+        self._on_notice = on_notice
+        self._block_uses: Counter[tuple[bytes, bytes]] = Counter()
+        self._manifest_uses: Counter[tuple[bytes, str]] = Counter()
+        self._uses_lock = threading.Lock()
+        self._num_replaced = 0
+        self._thread = threading.Thread(target=self._run, name="kv-writer", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; its first work is to sweep what a former version left over."""
+        self._queue.put_command(self.tidy)
+        self._thread.start()
+
+    def note_blocks(self, fingerprint: bytes, hashes: list[bytes]) -> None:
+        """Count reads of blocks, to be written with the next transaction."""
+        with self._uses_lock:
+            self._block_uses.update((fingerprint, key) for key in hashes)
+
+    def note_manifest(self, fingerprint: bytes, conversation_id: str) -> None:
+        """Count a restore, to be written with the next transaction."""
+        with self._uses_lock:
+            self._manifest_uses[fingerprint, conversation_id] += 1
+
+    def close(self, timeout: float) -> bool:
+        """Finish what is pending within timeout seconds, give the rest up; True if all was done."""
+        left = deadline_after(timeout)
+        self._queue.close()
+        is_done = self._queue.wait_empty(left())
+        for item in self._queue.drain():
+            _refuse(item)
+        if not is_done:
+            self._database.interrupt()
+        self._thread.join(max(left(), 1.0))
+        return is_done
+
+    def tidy(self) -> int:
+        """Sweep, bring the file into its budget, give free pages back; return the blocks swept."""
+        self._require_lock()
+        with self._database.writing() as connection:
+            num_swept = sweep(connection)
+            make_room(connection, 0, limit_bytes=self.budget_bytes, keep=None)
+        self.give_back(_SPARE_BYTES)
+        return num_swept
+
+    def give_back(self, spare_bytes: int) -> None:
+        """Shrink the file until at most spare_bytes of it are free pages and it is in budget."""
+        self._database.checkpoint()
+        while not self._queue.is_closed and self._excess_pages(spare_bytes) > 0:
+            before = self._database.file_bytes()
+            self._database.vacuum(min(_VACUUM_PAGES, self._excess_pages(spare_bytes)))
+            if not self._database.checkpoint() or self._database.file_bytes() >= before:
+                break
+
+    def replace(self, *, keep: bool) -> None:
+        """Start over with an empty file. Raises: DatabaseError kinds."""
+        self._require_lock()
+        self._database.replace(keep=keep)
+
+    def _excess_pages(self, spare_bytes: int) -> int:
+        with self._database.reading() as connection:
+            free = free_bytes(connection)
+        over_budget = self._database.file_bytes() - self.budget_bytes
+        return min(free, max(free - spare_bytes, over_budget + PAGE_SIZE)) // PAGE_SIZE
+
+    def _run(self) -> None:
+        _lower_priority()
+        while True:
+            item = self._queue.take(_IDLE_S)
+            if item is not None:
+                try:
+                    self._do(item)
+                finally:
+                    self._queue.done()
+            elif self._queue.is_closed:
+                break
+            else:
+                with suppress(DatabaseError):
+                    self._write_uses()
+
+    def _do(self, item: Item) -> None:
+        try:
+            if isinstance(item, Command):
+                if item.result.set_running_or_notify_cancel():
+                    item.result.set_result(item.run())
+                return
+            self._write(item)
+        except Exception as error:  # the thread must outlive whatever one item does
+            self._recover(error)
+            if isinstance(item, Command):
+                item.result.set_exception(error)
+            else:
+                item.on_done(False)
+        else:
+            self.problem = ""
+            item.on_done(True)
+
+    def _write(self, job: SnapshotJob) -> None:
+        self._require_lock()
+        self._require_disk(2 * sum(map(cost_of, job.blocks)) + 2 * len(job.manifest.body))
+        with self._database.writing() as connection:
+            written = write_job(connection, job, limit_bytes=self.budget_bytes)
+        self.bytes_written += written.num_bytes
+        self._write_uses()
+        if self._database.checkpoint() and self._database.file_bytes() > self.budget_bytes:
+            self.give_back(self.budget_bytes)
+
+    def _write_uses(self) -> None:
+        with self._uses_lock:
+            block_uses, self._block_uses = self._block_uses, Counter()
+            manifest_uses, self._manifest_uses = self._manifest_uses, Counter()
+        if not (block_uses or manifest_uses) or not self._database.is_writable:
+            return
+        with self._database.writing() as connection:
+            touch(connection, block_uses)
+            touch_manifests(connection, manifest_uses)
+
+    def _require_lock(self) -> None:
+        if not self._database.is_writable and not self._database.lock():
+            raise DatabaseBusyError("Another running Reprise keeps the stored states.")
+
+    def _require_disk(self, need_bytes: int) -> None:
+        disk = shutil.disk_usage(self._database.path.parent)
+        reserve = min(_DISK_RESERVE_BYTES, disk.total // 20)
+        if disk.free < need_bytes + reserve:
+            raise DatabaseFullError(
+                "The disk is nearly full.", detail=f"{disk.free} bytes free, {need_bytes} needed"
+            )
+
+    def _recover(self, error: Exception) -> None:
+        """Say what is not being kept; replace the file once where it is damaged."""
+        _log.warning("kv.db: %s", error, exc_info=not isinstance(error, DatabaseError))
+        reason = (
+            str(error) if isinstance(error, DatabaseError) else "The stored states are damaged."
+        )
+        self._report(f"{reason} States are not being kept; conversations work as before.")
+        is_passing = isinstance(
+            error, DatabaseBusyError | DatabaseFullError | DatabaseUnavailableError
+        )
+        if not is_passing and not self._num_replaced:
+            self.replace_damaged()
+
+    def replace_damaged(self) -> None:
+        """Set the damaged file aside, once per run, and start over."""
+        if self._num_replaced:
+            return
+        self._num_replaced += 1
+        try:
+            self.replace(keep=True)
+        except (DatabaseError, OSError) as error:
+            _log.warning("kv.db cannot be replaced: %s", error)
+            return
+        self.problem = ""
+        self._on_notice(
+            Notice(
+                "kv_recreated",
+                "The stored states were damaged and have been started anew. "
+                "Nothing of your conversations is lost; they will be read again once.",
+            )
+        )
+
+    def _report(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._on_notice(Notice("kv_not_kept", problem))
+
+
+def _refuse(item: Item) -> None:
+    if isinstance(item, Command):
+        item.result.cancel()
+    else:
+        item.on_done(False)
+
+
+def _lower_priority() -> None:
+    # On Linux a priority belongs to a thread; elsewhere it would slow the whole program down.
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,0 +1,178 @@
+"""Writing to kv.db: one function per kind of change, each inside a transaction of the caller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from app.store.kv_blocks import binding_of, existing
+from app.store.kv_database import PAGE_SIZE
+from app.store.kv_eviction import make_room
+from app.store.kv_removal import drop_unnamed
+from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests, payloads
+from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a job brought: new blocks and bytes of payload, blocks there was no room for."""
+
+    num_blocks: int
+    num_bytes: int
+    num_left_out: int
+
+
+def write_job(connection: Connection, job: SnapshotJob, *, limit_bytes: int) -> Written:
+    """Store a manifest and those of its blocks that are not there yet.
+
+    Makes room first, so that the pages in use stay within limit_bytes; where even that does not
+    help, the head of the chain is kept and the tail left out.
+    """
+    manifest = job.manifest
+    stored = existing(connection, manifest.fingerprint, manifest.block_hashes)
+    manifest_id = _put_manifest(connection, manifest)
+    # Links come before evictions, or room would be made with the very blocks this job relies on.
+    _link(connection, manifest_id, manifest.block_hashes, stored)
+    new = _new_blocks(job, stored)
+    room = make_room(connection, sum(map(cost_of, new)), limit_bytes=limit_bytes, keep=manifest_id)
+    fitting = _fitting(new, room)
+    for block in fitting:
+        stored[block.hash] = _insert_block(connection, manifest.fingerprint, block)
+    if fitting:
+        _link(connection, manifest_id, manifest.block_hashes, stored)
+    num_bytes = sum(size_of(block) for block in fitting)
+    return Written(len(fitting), num_bytes, len(new) - len(fitting))
+
+
+def size_of(block: StoredBlock) -> int:
+    """Return the bytes of a block's payload."""
+    return memoryview(block.payload).nbytes
+
+
+def cost_of(block: StoredBlock) -> int:
+    """Return the bytes of file a block needs, with its share of half-filled and index pages."""
+    return size_of(block) + size_of(block) // 64 + PAGE_SIZE // 16
+
+
+def touch(connection: Connection, uses: Mapping[tuple[bytes, bytes], int]) -> None:
+    """Count reads of blocks. uses: (fingerprint, hash) -> times."""
+    statement = (
+        update(blocks)
+        .where(blocks.c.fingerprint == bindparam("f"), blocks.c.hash == bindparam("h"))
+        .values(hits=blocks.c.hits + bindparam("n"), last_use=timestamp())
+    )
+    rows = [{"f": key[0], "h": key[1], "n": count} for key, count in uses.items()]
+    connection.execute(statement, rows)
+
+
+def touch_manifests(connection: Connection, uses: Mapping[tuple[bytes, str], int]) -> None:
+    """Count restores of conversations. uses: (fingerprint, conversation_id) -> times."""
+    statement = (
+        update(manifests)
+        .where(
+            manifests.c.fingerprint == bindparam("f"),
+            manifests.c.conversation_id == bindparam("c"),
+        )
+        .values(hits=manifests.c.hits + bindparam("n"), last_use=timestamp())
+    )
+    rows = [{"f": key[0], "c": key[1], "n": count} for key, count in uses.items()]
+    connection.execute(statement, rows)
+
+
+def timestamp() -> int:
+    """Return microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+def _put_manifest(connection: Connection, manifest: Manifest) -> int:
+    values = {
+        "num_tokens": manifest.num_tokens,
+        "num_blocks": len(manifest.block_hashes),
+        "hashes": b"".join(manifest.block_hashes),
+        "body_size": len(manifest.body),
+        "updated_at": timestamp(),
+        "last_use": timestamp(),
+    }
+    key = {
+        "conversation_id": manifest.conversation_id,
+        "branch": manifest.branch,
+        "fingerprint": manifest.fingerprint,
+    }
+    conditions = [manifests.c[name] == value for name, value in key.items()]
+    found = connection.execute(select(manifests.c.id).where(*conditions)).scalar()
+    if found is None:
+        result = connection.execute(insert(manifests).values(**key, **values))
+        found = result.lastrowid
+        connection.execute(insert(bodies).values(id=found, body=manifest.body))
+        return found
+    connection.execute(update(manifests).where(manifests.c.id == found).values(**values))
+    connection.execute(update(bodies).where(bodies.c.id == found).values(body=manifest.body))
+    return int(found)
+
+
+def _link(
+    connection: Connection, manifest_id: int, hashes: Sequence[bytes], stored: Mapping[bytes, int]
+) -> None:
+    """Make the links of a manifest what it names and what is stored; unnamed blocks go."""
+    query = select(manifest_blocks.c.position, manifest_blocks.c.block_id).where(
+        manifest_blocks.c.manifest_id == manifest_id
+    )
+    before = {row.position: row.block_id for row in connection.execute(query)}
+    after = {at: stored[key] for at, key in enumerate(hashes) if key in stored}
+    stale = [at for at, block_id in before.items() if after.get(at) != block_id]
+    if stale:
+        _unlink(connection, manifest_id, stale)
+    fresh = [
+        {"manifest_id": manifest_id, "position": at, "block_id": block_id}
+        for at, block_id in after.items()
+        if before.get(at) != block_id
+    ]
+    if fresh:
+        connection.execute(insert(manifest_blocks), fresh)
+    drop_unnamed(connection, {before[at] for at in stale})
+
+
+def _unlink(connection: Connection, manifest_id: int, positions: Sequence[int]) -> None:
+    statement = delete(manifest_blocks).where(
+        manifest_blocks.c.manifest_id == manifest_id,
+        manifest_blocks.c.position == bindparam("at"),
+    )
+    connection.execute(statement, [{"at": at} for at in positions])
+
+
+def _new_blocks(job: SnapshotJob, stored: Mapping[bytes, int]) -> list[StoredBlock]:
+    """Return the blocks to be written, each once, head of the chain first."""
+    offered = {block.hash: block for block in job.blocks if block.hash not in stored}
+    return [offered[key] for key in dict.fromkeys(job.manifest.block_hashes) if key in offered]
+
+
+def _fitting(new: Sequence[StoredBlock], room: int) -> list[StoredBlock]:
+    fitting = []
+    for block in new:
+        room -= cost_of(block)
+        if room < 0:
+            break
+        fitting.append(block)
+    return fitting
+
+
+def _insert_block(connection: Connection, fingerprint: bytes, block: StoredBlock) -> int:
+    result = connection.execute(
+        insert(blocks).values(
+            fingerprint=fingerprint,
+            hash=block.hash,
+            parent=block.parent,
+            token_ids=block.token_ids,
+            codec=block.codec,
+            crc32=block.crc32,
+            binding=binding_of(block),
+            size=size_of(block),
+            last_use=timestamp(),
+        )
+    )
+    block_id = result.lastrowid
+    connection.execute(insert(payloads).values(id=block_id, payload=block.payload))
+    return block_id
