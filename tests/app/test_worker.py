@@ -1,0 +1,228 @@
+"""The engine thread: priorities, preemption, cancelling, loading, and a clean end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.events import (
+    AppEvent,
+    ErrorReport,
+    ModelFailed,
+    ModelLoaded,
+    ModelLoading,
+    ModelUnloaded,
+)
+from app.worker import AGEING_SECONDS, EngineWorker, JobHandle, Priority
+from engine.config import EngineConfig
+from engine.errors import OutOfMemoryError
+from tests.app.fake_engine import FakeEngine, FakeLoader
+
+WAIT_S = 5.0
+MODEL = Path("model.gguf")
+
+
+class Recorder:
+    """Listens to events and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        self.events: list[AppEvent] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: AppEvent) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def wait_for(self, kind: type[AppEvent], count: int = 1) -> AppEvent:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.of(kind)) >= count, WAIT_S), self.events
+        return self.of(kind)[-1]
+
+    def of(self, kind: type[AppEvent]) -> list[AppEvent]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class StepJob:
+    """Writes its name into a list at every step; may wait at a gate, or fail."""
+
+    def __init__(
+        self,
+        name: str,
+        trace: list[str],
+        *,
+        priority: Priority = Priority.FOREGROUND,
+        num_steps: int = 1,
+        gate: threading.Semaphore | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        self.priority = priority
+        self.done = threading.Event()
+        self.error: ErrorReport | None = None
+        self._name, self._trace, self._num_steps = name, trace, num_steps
+        self._gate, self._raises = gate, error
+
+    def steps(self, engine: FakeEngine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+        for _ in range(self._num_steps):
+            if is_cancelled():
+                self._trace.append(f"{self._name} cancelled")
+                break
+            if self._gate is not None:
+                self._gate.acquire()
+            if self._raises is not None:
+                raise self._raises
+            self._trace.append(self._name)
+            yield
+        self.done.set()
+
+    def failed(self, error: ErrorReport) -> None:
+        self.error = error
+        self.done.set()
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def loader() -> FakeLoader:
+    return FakeLoader()
+
+
+@pytest.fixture
+def worker(recorder: Recorder, loader: FakeLoader) -> Iterator[EngineWorker]:
+    worker = EngineWorker(recorder, None, EngineConfig, loader=loader)
+    worker.start()
+    yield worker
+    assert worker.close(WAIT_S)
+
+
+def loaded(worker: EngineWorker, recorder: Recorder) -> None:
+    worker.load_model(MODEL)
+    recorder.wait_for(ModelLoaded)
+
+
+def test_loading_tells_progress_and_then_the_model(worker, recorder):
+    loaded(worker, recorder)
+    assert [event.stage for event in recorder.of(ModelLoading)] == ["queued", "tensors"]
+    assert worker.model is not None
+    assert worker.model.name == "Fake"
+
+
+def test_a_model_that_fails_to_load_is_told_in_plain_words(worker, recorder):
+    worker.load_model(Path("broken.gguf"))
+    error = recorder.wait_for(ModelFailed).error
+    assert error == ErrorReport("ModelFileError", "The file is damaged.", "offset 12")
+    assert worker.model is None
+
+
+def test_a_load_can_be_cancelled(worker, recorder):
+    worker.load_model(Path("slow.gguf"))
+    recorder.wait_for(ModelLoading, 2)
+    worker.cancel_load()
+    assert recorder.wait_for(ModelUnloaded).cancelled
+
+
+def test_a_second_load_gives_the_first_one_up(worker, recorder):
+    worker.load_model(Path("slow.gguf"))
+    recorder.wait_for(ModelLoading, 2)
+    loaded(worker, recorder)
+    assert worker.model is not None
+
+
+def test_jobs_wait_for_a_model(worker, recorder):
+    trace: list[str] = []
+    job = StepJob("a", trace)
+    worker.submit(job)
+    assert not job.done.wait(0.05)
+    loaded(worker, recorder)
+    assert job.done.wait(WAIT_S)
+
+
+def test_jobs_that_wait_for_a_model_that_cannot_be_loaded_fail(worker, recorder):
+    job = StepJob("a", [])
+    worker.submit(job)
+    worker.load_model(Path("broken.gguf"))
+    assert job.done.wait(WAIT_S)
+    assert job.error is not None
+    assert job.error.message == "The file is damaged."
+
+
+def test_an_urgent_job_interrupts_background_work_which_then_goes_on(worker, recorder):
+    loaded(worker, recorder)
+    trace: list[str] = []
+    gate = threading.Semaphore(0)
+    slow = StepJob("slow", trace, priority=Priority.BACKGROUND, num_steps=3, gate=gate)
+    urgent = StepJob("urgent", trace)
+    worker.submit(slow)
+    gate.release()
+    worker.submit(urgent)
+    gate.release(2)
+    assert slow.done.wait(WAIT_S)
+    assert urgent.done.wait(WAIT_S)
+    assert trace.index("urgent") < 3
+    assert trace.count("slow") == 3
+
+
+def test_waiting_long_enough_raises_a_jobs_rank():
+    old = JobHandle(StepJob("old", [], priority=Priority.BACKGROUND), 0)
+    young = JobHandle(StepJob("young", [], priority=Priority.FOREGROUND), 1)
+    now = young.submitted
+    old.submitted = now - AGEING_SECONDS
+    assert old.rank(now) > young.rank(now)
+    old.submitted = now - 3 * AGEING_SECONDS
+    assert old.rank(now) < young.rank(now)
+
+
+def test_cancelling_reaches_a_running_job(worker, recorder):
+    loaded(worker, recorder)
+    trace: list[str] = []
+    gate = threading.Semaphore(1)
+    job = StepJob("a", trace, num_steps=10, gate=gate)
+    handle = worker.submit(job)
+    handle.cancel()
+    gate.release(2)
+    assert job.done.wait(WAIT_S)
+    assert trace[-1] == "a cancelled"
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("too small"), RuntimeError("bug")])
+def test_a_failing_job_neither_kills_the_thread_nor_the_next_job(worker, recorder, error):
+    loaded(worker, recorder)
+    failing, next_job = StepJob("a", [], error=error), StepJob("b", [])
+    worker.submit(failing)
+    worker.submit(next_job)
+    assert next_job.done.wait(WAIT_S)
+    assert failing.error is not None
+    assert failing.error.kind == type(error).__name__
+
+
+def test_unloading_ends_started_jobs_as_cancelled_and_keeps_waiting_ones(
+    worker, recorder, loader
+):
+    loaded(worker, recorder)
+    trace: list[str] = []
+    gate = threading.Semaphore(1)
+    started = StepJob("started", trace, num_steps=10, gate=gate)
+    worker.submit(started)
+    while not trace:
+        threading.Event().wait(0.001)
+    worker.unload_model()
+    gate.release(2)
+    recorder.wait_for(ModelUnloaded)
+    assert started.done.is_set()
+    assert loader.engine.is_unloaded
+
+
+def test_closing_fails_jobs_that_never_ran(recorder, loader):
+    worker = EngineWorker(recorder, None, EngineConfig, loader=loader)
+    worker.start()
+    job = StepJob("a", [])
+    worker.submit(job)
+    assert worker.close(WAIT_S)
+    assert job.error is not None
+    assert job.error.kind == "NotRun"
