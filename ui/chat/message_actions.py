@@ -1,0 +1,135 @@
+"""What can be done with a message: small buttons beside it, and the same as a menu."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from PySide6.QtCore import QCoreApplication, QPoint, QRect, Signal
+from PySide6.QtWidgets import QBoxLayout, QMenu, QWidget
+
+from ui.chat.look import Look
+from ui.chat.message_model import Row
+from ui.chat.parts import icon_button
+from ui.icons import icon
+
+
+class Action(StrEnum):
+    """What a person can do with a message."""
+
+    COPY = "copy"
+    COPY_PLAIN = "copy_plain"
+    COPY_SELECTION = "copy_selection"
+    EDIT = "edit"
+    REGENERATE = "regenerate"
+    CONTINUE = "continue"
+    DELETE = "delete"
+
+
+_ICONS = {
+    Action.COPY: "copy",
+    Action.EDIT: "pencil",
+    Action.REGENERATE: "refresh-cw",
+    Action.CONTINUE: "corner-down-right",
+    Action.DELETE: "trash-2",
+}
+
+
+def actions_for(row: Row) -> tuple[Action, ...]:
+    """Return what can be done with a message, in the order it is shown."""
+    if row.is_live:
+        return (Action.COPY,)
+    if row.is_user:
+        return (Action.COPY, Action.EDIT, Action.DELETE)
+    extra = (Action.CONTINUE,) if row.is_last else ()
+    return (Action.COPY, Action.REGENERATE, *extra, Action.EDIT, Action.DELETE)
+
+
+class MessageActions(QWidget):
+    """One strip of buttons for the whole view; it moves to the message under the mouse."""
+
+    triggered = Signal(str, str)
+
+    def __init__(self, look: Look, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._look = look
+        self._message_id = ""
+        self._layout = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(0)
+        self._buttons = {action: self._button(action) for action in _ICONS}
+        self.hide()
+
+    @property
+    def message_id(self) -> str:
+        """The message that the buttons act on."""
+        return self._message_id
+
+    def show_for(self, row: Row, anchor: QRect, area: QRect) -> None:
+        """Appear beside a message: left of a person's field, right of a model's text."""
+        self._message_id = row.message.id
+        offered = actions_for(row)
+        for action, button in self._buttons.items():
+            button.setVisible(action in offered)
+        side = QBoxLayout.Direction
+        self._layout.setDirection(side.LeftToRight if row.is_user else side.TopToBottom)
+        size = self._look.px(28)
+        length = size * len(offered)
+        self.resize(length, size) if row.is_user else self.resize(size, length)
+        self.move(self._place(anchor, area, is_user=row.is_user))
+        self.show()
+        self.raise_()
+
+    def _place(self, anchor: QRect, area: QRect, *, is_user: bool) -> QPoint:
+        if is_user:
+            return QPoint(anchor.left() - self.width() - 8, anchor.top() + 6)
+        # A long reply scrolls; its buttons stay where they can be reached.
+        top = max(anchor.top() - 3, area.top() + 8)
+        top = min(top, area.bottom() - self.height() - 8)
+        return QPoint(anchor.right() + self._look.px(10), top)
+
+    def _button(self, action: Action) -> QWidget:
+        button = icon_button(
+            self._look,
+            _ICONS[action],
+            label_of(action),
+            lambda: self.triggered.emit(self._message_id, action.value),
+            parent=self,
+        )
+        self._layout.addWidget(button)
+        return button
+
+
+def message_menu(look: Look, row: Row, parent: QWidget, *, selected: str) -> QMenu:
+    """Return the menu of a message; each entry's data is its Action."""
+    menu = QMenu(parent)
+    offered = list(actions_for(row))
+    offered.insert(1, Action.COPY_PLAIN)
+    if selected:
+        offered.insert(0, Action.COPY_SELECTION)
+    for action in offered:
+        if action is Action.DELETE:
+            menu.addSeparator()
+        entry = menu.addAction(label_of(action, is_menu=True))
+        entry.setData(action.value)
+        if action in _ICONS:
+            entry.setIcon(icon(_ICONS[action], look.theme.muted))
+    return menu
+
+
+def label_of(action: Action, *, is_menu: bool = False) -> str:
+    """Return the name of an action."""
+    if is_menu and action is Action.COPY:
+        return _tr("Copy as Markdown")
+    return {
+        Action.COPY: _tr("Copy"),
+        Action.COPY_PLAIN: _tr("Copy as plain text"),
+        Action.COPY_SELECTION: _tr("Copy selection"),
+        Action.EDIT: _tr("Edit"),
+        Action.REGENERATE: _tr("Regenerate"),
+        Action.CONTINUE: _tr("Continue"),
+        Action.DELETE: _tr("Delete"),
+    }[action]
+
+
+def _tr(text: str) -> str:
+    return QCoreApplication.translate("MessageActions", text)

@@ -1,0 +1,145 @@
+"""The content of a message: a stack of text, code and tables, kept in step with elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
+
+from ui.chat.code_block import CodeBlock
+from ui.chat.elements import Code, Element, Paragraph, Table
+from ui.chat.look import INDENT_PX, Look
+from ui.chat.rich_text import RichText
+from ui.chat.table_block import TableBlock
+
+_GAP_PX = 14
+_HEADING_GAP_PX = 20
+
+Group = tuple[Element, ...]
+BodyPart = RichText | CodeBlock | TableBlock
+
+
+class MessageBody(QWidget):
+    """Shows elements. Parts whose elements did not change are left alone."""
+
+    height_changed = Signal()
+
+    def __init__(
+        self, look: Look, parent: QWidget | None = None, *, can_fold: bool = False
+    ) -> None:
+        super().__init__(parent)
+        self._look = look
+        self._can_fold = can_fold
+        self._groups: list[Group] = []
+        self._parts: list[BodyPart] = []
+        self._was_live = False
+
+    def set_elements(self, elements: Sequence[Element], *, is_live: bool = False) -> None:
+        """Show these elements; is_live while more of them are on their way."""
+        groups = _grouped(elements)
+        is_settling, self._was_live = self._was_live and not is_live, is_live
+        for index, group in enumerate(groups):
+            if index < len(self._groups) and self._groups[index] == group and not is_settling:
+                continue
+            part = self._part_for(index, group[0])
+            self._fill(part, group, is_live=is_live and index == len(groups) - 1)
+        self._drop_from(len(groups))
+        self._groups = groups
+
+    def fit(self, width: int) -> int:
+        """Stack the parts in this width and return the height."""
+        y = 0
+        for index, (group, part) in enumerate(zip(self._groups, self._parts, strict=True)):
+            y += self._gap_before(group[0]) if index else 0
+            left = 0
+            if isinstance(group[0], Code | Table):
+                left = self._look.px(INDENT_PX * group[0].indent)
+            height = part.fit(width - left)
+            part.setGeometry(left, y, width - left, height)
+            y += height
+        return y
+
+    def ideal_width(self, width: int) -> int:
+        """Return how much of this width the parts need."""
+        needs = [
+            part.ideal_width(width) if isinstance(part, RichText) else width for part in self._parts
+        ]
+        return max(needs, default=0)
+
+    def selected_text(self) -> str:
+        """Return the words that are selected, if any."""
+        for part in self.findChildren(RichText):
+            if part.textCursor().hasSelection():
+                return part.textCursor().selection().toPlainText()
+        return ""
+
+    def plain_text(self) -> str:
+        """Return the text as it reads, without the marks of Markdown."""
+        return "\n\n".join(_plain(group) for group in self._groups)
+
+    def _gap_before(self, element: Element) -> int:
+        is_heading = isinstance(element, Paragraph) and element.level > 0
+        return self._look.px(_HEADING_GAP_PX if is_heading else _GAP_PX)
+
+    def _part_for(self, index: int, element: Element) -> BodyPart:
+        kind = _part_type(element)
+        if index < len(self._parts) and type(self._parts[index]) is kind:
+            return self._parts[index]
+        self._drop_from(index)
+        if kind is CodeBlock:
+            part: BodyPart = CodeBlock(self._look, self, can_fold=self._can_fold)
+            part.height_changed.connect(self.height_changed)
+        else:
+            part = kind(self._look, self)
+        self._parts.append(part)
+        part.show()
+        return part
+
+    def _fill(self, part: BodyPart, group: Group, *, is_live: bool) -> None:
+        first = group[0]
+        if isinstance(part, CodeBlock) and isinstance(first, Code):
+            part.set_code(first, is_live=is_live)
+        elif isinstance(part, TableBlock) and isinstance(first, Table):
+            part.set_table(first)
+        elif isinstance(part, RichText):
+            part.set_elements([e for e in group if not isinstance(e, Code | Table)])
+
+    def _drop_from(self, index: int) -> None:
+        for part in self._parts[index:]:
+            part.hide()
+            part.deleteLater()
+        del self._parts[index:]
+        del self._groups[index:]
+
+
+def _grouped(elements: Iterable[Element]) -> list[Group]:
+    groups: list[Group] = []
+    for kind, run in groupby(elements, key=_part_type):
+        group = tuple(run)
+        groups += [group] if kind is RichText else [(element,) for element in group]
+    return groups
+
+
+def _part_type(element: Element) -> type[BodyPart]:
+    if isinstance(element, Code):
+        return CodeBlock
+    return TableBlock if isinstance(element, Table) else RichText
+
+
+def _plain(group: Group) -> str:
+    return "\n\n".join(filter(None, (_plain_element(element) for element in group)))
+
+
+def _plain_element(element: Element) -> str:
+    if isinstance(element, Paragraph):
+        marker = f"{element.marker} " if element.marker else ""
+        return "  " * max(0, element.indent - 1) + marker + element.text
+    if isinstance(element, Code):
+        return element.text
+    if isinstance(element, Table):
+        return "\n".join(
+            "\t".join("".join(span.text for span in cell) for cell in row) for row in element.rows
+        )
+    return ""

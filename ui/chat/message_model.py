@@ -1,0 +1,150 @@
+"""The messages on screen and what is known of each while it is being written. No widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import QObject, Signal
+
+from app.conversation import Message, MessageStatus, Role
+from app.events import ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued
+from engine.events import Channel
+
+
+@dataclass(slots=True)
+class Row:
+    """A message and the state of its view, which outlives the widget.
+
+    queue_position: None when it does not wait. edit_text: the text being edited, or None.
+    is_reasoning_open: None until the person chose. is_last: nothing follows on this branch.
+    """
+
+    message: Message
+    progress: ReplyProgress | None = None
+    queue_position: int | None = None
+    tokens_per_second: float = 0.0
+    edit_text: str | None = None
+    is_reasoning_open: bool | None = None
+    is_last: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether more of it is on its way."""
+        return self.message.status is MessageStatus.STREAMING
+
+    @property
+    def is_user(self) -> bool:
+        """Tell whether the person wrote it."""
+        return self.message.role is Role.USER
+
+
+class MessageModel(QObject):
+    """A path from the root to the leaf, changed by events of the reply at its end."""
+
+    reset = Signal(int)
+    """First row that is another one now; rows before it are the same."""
+    changed = Signal(int)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.rows: list[Row] = []
+        self._places: dict[str, int] = {}
+
+    def set_path(self, messages: Sequence[Message]) -> None:
+        """Show this path; rows that it shares with the one before keep their state."""
+        shown = [message for message in messages if message.role is not Role.SYSTEM]
+        keep = self._num_shared(shown)
+        old = {row.message.id: row for row in self.rows[keep:]}
+        for row, message in zip(self.rows[:keep], shown, strict=False):
+            self._update(row, message)
+        self.rows[keep:] = [self._row(message, old.get(message.id)) for message in shown[keep:]]
+        self._places = {row.message.id: index for index, row in enumerate(self.rows)}
+        for index, row in enumerate(self.rows):
+            row.is_last = index == len(self.rows) - 1
+        self.reset.emit(keep)
+
+    def row_of(self, message_id: str) -> Row | None:
+        """Return the row of a message, if it is on this path."""
+        place = self._places.get(message_id)
+        return None if place is None else self.rows[place]
+
+    def place_of(self, message_id: str) -> int | None:
+        """Return the number of a message's row, if it is on this path."""
+        return self._places.get(message_id)
+
+    @property
+    def live_row(self) -> Row | None:
+        """The reply that is being written or waits, if there is one."""
+        return next((row for row in reversed(self.rows) if row.is_live), None)
+
+    def last_own(self) -> Row | None:
+        """Return the last message of the person."""
+        return next((row for row in reversed(self.rows) if row.is_user), None)
+
+    def apply_queued(self, event: ReplyQueued) -> None:
+        """Note how long a reply still waits."""
+        if row := self.row_of(event.message_id):
+            row.queue_position = event.position
+            self._emit_changed(event.message_id)
+
+    def apply_progress(self, event: ReplyProgress) -> None:
+        """Note how much of the prompt has been read."""
+        if row := self.row_of(event.message_id):
+            row.queue_position, row.progress = None, event
+            self._emit_changed(event.message_id)
+
+    def apply_delta(self, event: ReplyDelta) -> None:
+        """Append text to a reply."""
+        row = self.row_of(event.message_id)
+        if row is None or not row.is_live:
+            return
+        row.queue_position, row.progress = None, None
+        row.tokens_per_second = event.tokens_per_second
+        if event.channel is Channel.REASONING:
+            row.message = replace(row.message, reasoning=row.message.reasoning + event.text)
+        else:
+            row.message = replace(row.message, content=row.message.content + event.text)
+        self._emit_changed(event.message_id)
+
+    def apply_finished(self, event: ReplyFinished) -> None:
+        """Take the reply in its last form."""
+        if row := self.row_of(event.message.id):
+            # The store counts versions when it reads a path; the event may not have them.
+            known = row.message
+            row.message = replace(
+                event.message,
+                version=max(known.version, event.message.version),
+                num_versions=max(known.num_versions, event.message.num_versions),
+            )
+            row.progress, row.queue_position = None, None
+            self._emit_changed(event.message.id)
+
+    def touch(self, message_id: str) -> None:
+        """Tell views that the state of a row was changed."""
+        self._emit_changed(message_id)
+
+    def _emit_changed(self, message_id: str) -> None:
+        self.changed.emit(self._places[message_id])
+
+    def _num_shared(self, messages: Sequence[Message]) -> int:
+        keep = 0
+        for row, message in zip(self.rows, messages, strict=False):
+            if row.message.id != message.id:
+                break
+            keep += 1
+        return keep
+
+    def _row(self, message: Message, old: Row | None) -> Row:
+        if old is None:
+            return Row(message)
+        self._update(old, message)
+        return old
+
+    def _update(self, row: Row, message: Message) -> None:
+        # A row read from the store may be a second older than what has been streamed.
+        if row.is_live and message.status is MessageStatus.STREAMING:
+            longest = max(row.message.content, message.content, key=len)
+            thoughts = max(row.message.reasoning, message.reasoning, key=len)
+            message = replace(message, content=longest, reasoning=thoughts)
+        row.message = message
