@@ -1,0 +1,69 @@
+"""Where everything lies on disk. REPRISE_HOME moves it all into one folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import PlatformDirs
+
+HOME_VARIABLE = "REPRISE_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class AppPaths:
+    """The folders of one home. Nothing is created before ``create``."""
+
+    data: Path
+    config: Path
+    logs: Path
+
+    @property
+    def chats(self) -> Path:
+        """The conversations: the truth."""
+        return self.data / "chats.db"
+
+    @property
+    def kv(self) -> Path:
+        """The stored states: derived, disposable."""
+        return self.data / "kv.db"
+
+    @property
+    def models(self) -> Path:
+        """Where downloaded models go."""
+        return self.data / "models"
+
+    @property
+    def cache(self) -> Path:
+        """What can be computed again: headers of model files, measured choices."""
+        return self.data / "cache"
+
+    @property
+    def settings(self) -> Path:
+        """What the user chose."""
+        return self.config / "settings.toml"
+
+    @property
+    def state(self) -> Path:
+        """Geometry of the window."""
+        return self.config / "state.ini"
+
+    def create(self) -> None:
+        """Create the folders that are missing. Raises: OSError."""
+        for folder in (self.data, self.config, self.logs, self.models, self.cache):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
+def app_paths(home: Path | None = None) -> AppPaths:
+    """Return the folders: below home, below REPRISE_HOME, or where the system wants them."""
+    root = home or (Path(value).expanduser() if (value := os.environ.get(HOME_VARIABLE)) else None)
+    if root is not None:
+        root = root.absolute()
+        return AppPaths(data=root, config=root, logs=root / "logs")
+    dirs = PlatformDirs("Reprise", appauthor=False)
+    return AppPaths(
+        data=Path(dirs.user_data_dir),
+        config=Path(dirs.user_config_dir),
+        logs=Path(dirs.user_log_dir),
+    )
