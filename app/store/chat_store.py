@@ -24,7 +24,7 @@ from app.conversation import (
 from app.errors import NotFoundError
 from app.events import Notice
 from app.search import parse
-from app.store import finding, visiting
+from app.store import finding, importing, visiting
 from app.store.base import now
 from app.store.database import Database
 from app.store.rows import conversation_of, dump_sampling, dump_stats
@@ -40,6 +40,7 @@ from app.store.tree_queries import (
     remove_subtree,
     restore_subtree,
 )
+from app.transcript import Transcript
 from engine.config import SamplingParams
 
 
@@ -322,6 +323,11 @@ class ChatStore:
                 update(MessageRow).where(streaming).values(status=MessageStatus.STOPPED.value)
             )
             return len(ids)
+
+    def add_transcript(self, transcript: Transcript) -> Conversation:
+        """Add an imported conversation with all its branches, and return it."""
+        with self._database.writing(durable=True) as session:
+            return conversation_of(importing.add_transcript(session, transcript))
 
     def search(self, text: str, limit: int = 50) -> list[SearchHit]:
         """Return conversations whose title or text holds every word, titles first, newest first."""
