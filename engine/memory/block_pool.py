@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.memory.codec import BlockLayout
 
 ARENA_BYTES = 64 << 20
-MIN_ARENA_BLOCKS = 8
+ARENAS_PER_POOL = 16
 
 
 class ByteBudget:
@@ -39,6 +39,11 @@ class ByteBudget:
     def left_bytes(self) -> int:
         """Bytes an arena may still take."""
         return max(0, self.limit_bytes - self.used_bytes)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of one arena: small enough that one pool's unused part does not starve another."""
+        return min(ARENA_BYTES, self.limit_bytes // (ARENAS_PER_POOL * len(self._pools)))
 
     def join(self, pool: BlockPool) -> None:
         """Let a pool draw from this budget."""
@@ -320,8 +325,7 @@ class BlockPool:
     def _grow(self) -> bool:
         """Add an arena within the budget."""
         slab_bytes = self.layout.slab_bytes
-        arena_bytes = min(ARENA_BYTES, self._budget.limit_bytes // 16)
-        wanted = max(MIN_ARENA_BLOCKS, arena_bytes // slab_bytes)
+        wanted = max(1, self._budget.arena_bytes // slab_bytes)
         num_blocks = min(wanted, self._budget.left_bytes // slab_bytes)
         if num_blocks == 0:
             return False

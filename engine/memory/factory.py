@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
+from engine.memory.block_pool import ARENAS_PER_POOL
 from engine.memory.codec import BlockLayout
 
 if TYPE_CHECKING:
@@ -43,4 +44,5 @@ def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
         for group in spec.groups
     )
     free_bytes: int = psutil.virtual_memory().available
-    return max(num_blocks * sum(slabs), free_bytes // 4)
+    needed_bytes = num_blocks * sum(slabs)
+    return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, free_bytes // 4)

@@ -59,8 +59,9 @@ class Groups:
         found.num_reserved = length
 
     def append_tail(self, found: Sequence, token_ids: Iterable[int], tails: list[Block]) -> None:
-        """Append open blocks, one per group, that hold these tokens."""
-        for table, block in zip(found.tables, tails, strict=True):
+        """Append tokens and the open blocks, one per group or none at all, that hold the last."""
+        assert len(tails) in (0, len(found.tables))
+        for table, block in zip(found.tables, tails, strict=False):
             table.append_open(block)
         found.token_ids.extend(token_ids)
         found.num_reserved = found.length

@@ -88,7 +88,7 @@ def _pieces(blocks: SequenceOf[Block]) -> list[_Run] | list[_Scattered]:
             continue
         runs.append(_Run(first.arena, first.slot, end - start, start))
         start = end
-    return runs if len(runs) <= max(8, len(blocks) // 8) else _scattered(blocks)
+    return runs if len(runs) <= max(16, len(blocks) // 8) else _scattered(blocks)
 
 
 def _follows(first: Block, block: Block, distance: int) -> bool:

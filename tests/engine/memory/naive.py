@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ def tiny_spec(*groups: AttentionGroup, fingerprint: bytes = FINGERPRINT) -> Memo
     return MemorySpec(fingerprint=fingerprint, groups=groups or default)
 
 
+@functools.lru_cache(maxsize=100_000)
 def numbers(token_id: int, position: int, layer: int, heads: int, dim: int, kind: int) -> Tensor:
     """Keys (kind 0), values (1) or queries (2) of one token: a function of the token alone."""
     seed = ((token_id * 7919 + position) * 31 + layer) * 3 + kind
@@ -56,6 +59,62 @@ def naive_attention(
             probs = torch.softmax(scores, 0)[: end - start]
             out[row, head] = (probs @ values[start:end, head // share].double()).float()
     return out
+
+
+def write_tokens(memory, spec, sequence: int, known: list[int], token_ids: list[int]) -> bool:
+    """Place and commit tokens with the numbers that belong to them; False when memory is full."""
+    if not memory.allocate([(sequence, len(token_ids))]):
+        return False
+    view = memory.step([(sequence, len(token_ids))])
+    for group in spec.groups:
+        heads, dim = group.num_key_value_heads, group.head_dim
+        for layer in group.layers:
+            k, v = (rows(token_ids, len(known), layer, heads, dim, kind) for kind in (0, 1))
+            view.attend(layer, k, k, v, scale=1.0)
+    memory.commit(sequence, token_ids)
+    return True
+
+
+def contents(memory, sequence: int, group: int, layer_slot: int, kind: int) -> Tensor:
+    """Keys or values (S, K, D) that a sequence really holds."""
+    found = memory._sequences[sequence]
+    blocks = found.tables[group].blocks
+    planes = [block.arena.planes[kind][layer_slot][block.slot] for block in blocks]
+    if not planes:
+        return torch.empty(0)
+    return torch.cat(planes, dim=1).transpose(0, 1)[: found.length].float()
+
+
+def assert_holds(memory, spec, sequence: int, token_ids: list[int], *, tolerance=0.0) -> None:
+    """Check every number of every token of a sequence."""
+    assert memory.length(sequence) == len(token_ids)
+    assert list(memory.token_ids(sequence)) == token_ids
+    if not token_ids:
+        return
+    for index, group in enumerate(spec.groups):
+        for slot, layer in enumerate(group.layers):
+            for kind in (0, 1):
+                held = contents(memory, sequence, index, slot, kind)
+                wanted = rows(token_ids, 0, layer, group.num_key_value_heads, group.head_dim, kind)
+                torch.testing.assert_close(held, wanted, atol=tolerance, rtol=tolerance)
+
+
+def assert_consistent(memory) -> None:
+    """Check reference counts, the index and the books of every pool."""
+    for at, of_group in enumerate(memory._groups.memories):
+        pool = of_group.pool
+        counts: dict[object, int] = {}
+        for found in memory._sequences.values():
+            for block in found.tables[at].blocks:
+                counts[block] = counts.get(block, 0) + 1
+        assert {block: block.ref_count for block in pool.blocks() if block.ref_count} == counts
+        sealed = [block for block in pool.blocks() if block.hash is not None]
+        assert len(pool.index) == len(sealed)
+        assert all(pool.index.get(block.hash) is block for block in sealed)
+        idle = [block for block in sealed if block.is_idle]
+        assert len(idle) == len(pool._queues)
+        slots = sum(arena.num_blocks for arena in pool._arenas)
+        assert slots == pool.num_blocks + sum(len(arena.free) for arena in pool._arenas)
 
 
 class Driver:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import torch
+
+from engine.config import KVCodec
+from engine.memory.block_pool import BlockPool, ByteBudget
+from engine.memory.codec import BlockLayout
+from engine.memory.interface import AttentionGroup
+
+LAYOUT = BlockLayout.of(AttentionGroup((0, 1), 2, 8), KVCodec.F16, 16)
+
+
+def build(num_blocks=4, **options):
+    return BlockPool(LAYOUT, ByteBudget(num_blocks * LAYOUT.slab_bytes), **options)
+
+
+def seal(pool, block, name: bytes, parent=b""):
+    return pool.seal(block, block_hash=name * 16, parent=parent, token_ids=name * 64)
+
+
+def test_a_slab_is_layer_then_key_or_value_then_head_then_token():
+    pool = build()
+    block = pool.allocate()
+    for layer in range(2):
+        for kind in (0, 1):
+            for head in range(2):
+                for token in range(16):
+                    row = block.arena.planes[kind][layer][block.slot][head, token]
+                    row.copy_(torch.arange(8) + 8 * (token + 16 * (head + 2 * (kind + 2 * layer))))
+    numbers = torch.frombuffer(bytearray(block.payload()), dtype=torch.float16)
+    assert torch.equal(numbers[:1024], torch.arange(1024).half())
+    assert block.pointer == block.arena.slab(block.slot).data_ptr()
+
+
+def test_a_freed_block_comes_back_zeroed():
+    pool = build(num_blocks=1)
+    block = pool.allocate()
+    block.arena.slab(block.slot).fill_(255)
+    pool.release(block)
+    again = pool.allocate()
+    assert again.pointer == block.pointer
+    assert not again.arena.slab(again.slot).any()
+
+
+def test_blocks_are_given_up_by_pin_then_hits_then_age():
+    gone: list[bytes] = []
+    pool = build(on_evict=lambda block: gone.append(block.token_ids[:1]))
+    blocks = {name: seal(pool, pool.allocate(), name) for name in (b"a", b"b", b"c", b"d")}
+    pool.pin(blocks[b"a"])
+    pool.touch(blocks[b"b"])
+    pool.touch(blocks[b"b"])
+    for block in blocks.values():
+        pool.release(block)
+    for _ in range(4):
+        assert pool.allocate() is not None
+    assert gone == [b"c", b"d", b"b", b"a"]
+    assert pool.allocate() is None
+
+
+def test_an_identical_block_is_given_back_for_the_known_one():
+    pool = build()
+    first = seal(pool, pool.allocate(), b"a")
+    second = seal(pool, pool.allocate(), b"a")
+    assert second is first
+    assert (first.ref_count, first.hits, pool.num_blocks) == (2, 1, 1)
+
+
+def test_an_idle_pool_gives_its_memory_back():
+    budget = ByteBudget(1 << 20)
+    pool = BlockPool(LAYOUT, budget)
+    blocks = [pool.allocate() for _ in range(20)]
+    assert pool.trim() == 0
+    for block in blocks:
+        pool.release(block)
+    assert budget.used_bytes > 0
+    assert pool.trim() > 0
+    assert (budget.used_bytes, pool.reserved_bytes) == (0, 0)
+    assert pool.allocate() is not None
+
+
+def test_a_pool_in_need_takes_an_idle_arena_of_another():
+    budget = ByteBudget(LAYOUT.slab_bytes * 2)
+    rich, poor = BlockPool(LAYOUT, budget), BlockPool(LAYOUT, budget)
+    kept = [seal(rich, rich.allocate(), name) for name in (b"a", b"b")]
+    assert poor.allocate() is None
+    for block in kept:
+        rich.release(block)
+    assert poor.allocate() is not None
+    assert rich.num_blocks == 1
