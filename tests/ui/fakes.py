@@ -18,7 +18,9 @@ from app.conversation import (
     Role,
     SearchHit,
 )
-from app.events import AppEvent, CacheChanged, ConversationChanged, Listener, ModelInfo
+from app.events import AppEvent, CacheChanged, ConversationChanged, Listener, ModelInfo, ModelLoaded
+from app.model_library import ModelEntry
+from app.settings import Settings
 from engine.events import ReusedTokens, Timing, Usage
 from engine.memory.interface import MemoryBreakdown, TierUse
 
@@ -145,6 +147,20 @@ class FakeChat:
     def path(self, conversation_id: str) -> list[Message]:
         return list(self.messages.get(conversation_id, []))
 
+    def conversation(self, conversation_id: str) -> Conversation:
+        return self.rows[conversation_id]
+
+    def open(self, conversation_id: str) -> list[Message]:
+        self.calls.append(("open", conversation_id))
+        self.rows[conversation_id] = replace(self.rows[conversation_id], is_unread=False)
+        return self.path(conversation_id)
+
+    def move(self, conversation_id: str, *, before_id: str | None) -> None:
+        self.calls.append(("move", conversation_id, before_id))
+
+    def set_folder(self, conversation_id: str, folder: str) -> None:
+        self._change(conversation_id, folder=folder)
+
     def new_conversation(self, *, system_prompt: str = "") -> Conversation:
         now = datetime.now(UTC)
         row = Conversation(f"c{next(self.ids)}", "", now, now, system_prompt=system_prompt)
@@ -179,6 +195,9 @@ class FakeChat:
     def show_version(self, message_id: str) -> list[Message]:
         self.calls.append(("show_version", message_id))
         return self.path(self._find(message_id).conversation_id)
+
+    def versions(self, message_id: str) -> list[Message]:
+        return [self._find(message_id)]
 
     def delete_message(self, message_id: str) -> None:
         self.calls.append(("delete_message", message_id))
@@ -264,3 +283,79 @@ class FakeWorker:
 
     def unload_model(self) -> None:
         self.calls.append(("unload_model",))
+
+
+@dataclass
+class FakeSettings:
+    """SettingsStore in memory."""
+
+    value: Settings = field(default_factory=Settings)
+
+    def update(self, **changes: object) -> Settings:
+        self.value = replace(self.value, **changes)
+        return self.value
+
+
+@dataclass
+class FakeLibrary:
+    """ModelLibrary over a tuple."""
+
+    entries: tuple[ModelEntry, ...] = ()
+
+    def scan(self) -> tuple[ModelEntry, ...]:
+        return self.entries
+
+
+@dataclass
+class FakePaths:
+    """Folders of a home that may not exist."""
+
+    home: Path
+
+    @property
+    def models(self) -> Path:
+        return self.home / "models"
+
+
+class FakeServices:
+    """Services for the window: conversations of every badge, a library, no thread."""
+
+    def __init__(self, home: Path = Path("/nonexistent"), *, is_empty: bool = False) -> None:
+        self._listeners: list[Listener] = []
+        self.paths = FakePaths(home)
+        self.settings = FakeSettings()
+        self.worker = FakeWorker()
+        self.library = FakeLibrary(() if is_empty else fake_entries())
+        self.chat = FakeChat(self.emit)
+        self.is_closed = False
+        if not is_empty:
+            self.chat.rows = {row.id: row for row in fake_conversations()}
+            self.chat.messages = {key: fake_messages(key) for key in self.chat.rows}
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def emit(self, event: AppEvent) -> None:
+        for listener in list(self._listeners):
+            listener(event)
+
+    def load(self) -> None:
+        """Behave as if a model had been loaded."""
+        self.worker.model = MODEL
+        self.emit(ModelLoaded(MODEL))
+        self.emit(CACHE)
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        self.is_closed = True
+        return True
+
+
+def fake_entries() -> tuple[ModelEntry, ...]:
+    """Return library rows, one of them damaged."""
+    return (
+        ModelEntry(MODEL.path, MODEL.name, MODEL.size_bytes, "llama", "Q4_1", 8192),
+        ModelEntry("/models/gemma.gguf", "Gemma 3 1B it", 769 * MIB, "gemma3", "Q4_K_M", 32_768),
+        ModelEntry("/models/qwen.gguf", "Qwen3 30B A3B", 17 * GIB, "qwen3moe", "Q4_K_M", 40_960),
+        ModelEntry("/models/cut.gguf", "cut", 3 * MIB, error="The file ends too early."),
+    )

@@ -1,0 +1,190 @@
+"""Measures what the window itself costs: opening a long chat, and every token that arrives.
+
+Run by ``reprise bench interface``. Needs no model and no torch; draws off screen when there is no
+display.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PySide6.QtCore import QEvent
+from PySide6.QtWidgets import QApplication
+
+from app.conversation import Conversation, Message, MessageStatus, Role
+from app.events import ReplyDelta
+from engine.events import Channel
+from ui.chat.chat_pane import ChatPane
+from ui.chat.look import Look
+from ui.theme import body_font, load_theme, palette, stylesheet
+
+NUM_MESSAGES = 1000
+NUM_TOKENS = 600
+_SIZE = (960, 900)
+_START_TIMEOUT_S = 60
+
+_REPLY = """The answer has **two parts**, and `both` matter.
+
+1. The first is a [link](https://example.org) in a list.
+2. The second is a little longer, so that it wraps onto another line in a column of ordinary width.
+
+```python
+def answer(question: str) -> int:
+    return 42  # always
+```
+
+| Name | Value |
+|------|------:|
+| one  |     1 |
+| two  |     2 |
+
+> A closing remark, as a quotation.
+"""
+
+_STARTER = """
+import sys, time
+start = time.perf_counter()
+from ui.bench import time_to_window
+print(time_to_window(start), "torch" in sys.modules)
+"""
+
+
+def measure_interface() -> dict[str, float]:
+    """Return milliseconds: append_p50, append_p95, append_max, open, window_visible."""
+    application()
+    rows = {"open_ms": _median(_open_ms, 5)}
+    appends = sorted(_append_ms())
+    rows["append_p50_ms"] = statistics.median(appends)
+    rows["append_p95_ms"] = appends[int(len(appends) * 0.95)]
+    rows["append_max_ms"] = appends[-1]
+    rows["window_visible_ms"] = _window_visible_ms()
+    return rows
+
+
+def application() -> QApplication:
+    """Return the running application, or one that draws off screen if there is no display."""
+    running = QApplication.instance()
+    if isinstance(running, QApplication):
+        return running
+    has_display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    if sys.platform.startswith("linux") and not has_display:
+        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    created = QApplication([])
+    theme = load_theme("light")
+    created.setStyleSheet(stylesheet(theme))
+    created.setPalette(palette(theme))
+    created.setFont(body_font())
+    return created
+
+
+def long_conversation(num_messages: int = NUM_MESSAGES) -> list[Message]:
+    """Return questions and replies in turn, the last one a reply that has just begun."""
+    messages = [
+        _message(index, _REPLY if index % 2 else "And then?") for index in range(num_messages)
+    ]
+    live = _message(num_messages - 1 | 1, "")
+    messages[-1] = Message(
+        live.id, "bench", None, Role.ASSISTANT, "", live.created_at, MessageStatus.STREAMING
+    )
+    return messages
+
+
+def time_to_window(start: float) -> float:
+    """Open the real window on an empty home folder; return the milliseconds since start."""
+    from ui.main import open_window_for_bench
+
+    return (open_window_for_bench() - start) * 1000
+
+
+def _message(index: int, content: str) -> Message:
+    role = Role.ASSISTANT if index % 2 else Role.USER
+    return Message(f"m{index}", "bench", None, role, content, datetime.now(UTC))
+
+
+def _open_ms() -> float:
+    pane, messages = _pane(), long_conversation()
+    start = time.perf_counter()
+    now = datetime.now(UTC)
+    pane.set_conversation(Conversation("bench", "Bench", now, now), messages, "")
+    _paint(pane)
+    spent = (time.perf_counter() - start) * 1000
+    _close(pane)
+    return spent
+
+
+def _append_ms() -> list[float]:
+    pane, messages = _pane(), long_conversation()
+    now = datetime.now(UTC)
+    pane.set_conversation(Conversation("bench", "Bench", now, now), messages, "")
+    _settle()
+    reply = messages[-1].id
+    spent = []
+    for token in _tokens(NUM_TOKENS):
+        delta = ReplyDelta("bench", reply, token, Channel.CONTENT, 25.0)
+        start = time.perf_counter()
+        pane.apply_delta(delta)
+        _paint(pane)
+        spent.append((time.perf_counter() - start) * 1000)
+    _close(pane)
+    return spent
+
+
+def _tokens(number: int) -> list[str]:
+    text = "\n\n".join([_REPLY] * (number // 60 + 1))
+    return [text[start : start + 4] for start in range(0, 4 * number, 4)]
+
+
+def _pane() -> ChatPane:
+    pane = ChatPane(look=Look(load_theme("light")))
+    pane.resize(*_SIZE)
+    pane.show()
+    _settle()
+    return pane
+
+
+def _paint(pane: ChatPane) -> None:
+    """Paint what changed, as the next frame of the screen would."""
+    QApplication.sendEvent(pane.window(), QEvent(QEvent.Type.UpdateRequest))
+    QApplication.processEvents()
+
+
+def _settle() -> None:
+    for _ in range(50):
+        QApplication.processEvents()
+
+
+def _close(pane: ChatPane) -> None:
+    pane.close()
+    pane.deleteLater()
+    _settle()
+
+
+def _median(measure: Callable[[], float], times: int) -> float:
+    return statistics.median(measure() for _ in range(times))
+
+
+def _window_visible_ms() -> float:
+    """Start a process of its own, as a person would, and ask when its window was painted."""
+    root = Path(__file__).resolve().parent.parent
+    with TemporaryDirectory() as home:
+        environment = os.environ | {"REPRISE_HOME": home}
+        done = subprocess.run(
+            [sys.executable, "-c", _STARTER],
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_START_TIMEOUT_S,
+            check=True,
+        )
+    milliseconds, has_torch = done.stdout.split()[-2:]
+    assert has_torch == "False", "the window must be on screen before torch is imported"
+    return float(milliseconds)

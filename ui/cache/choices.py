@@ -1,0 +1,115 @@
+"""What each setting can be, in words with numbers. Pure: settings and model in, texts out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from PySide6.QtCore import QCoreApplication
+
+from app.events import ModelInfo
+from ui.formats import count_text, size_text
+
+MIB = 1 << 20
+GIB = 1 << 30
+CONTEXT_LENGTHS = (2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
+BLOCK_SIZES = (16, 32, 64, 128)
+HOT_BUDGETS = tuple(MIB << shift for shift in range(8, 17))
+COLD_BUDGETS = tuple(GIB * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500))
+TIMEOUTS_MINUTES = (5, 15, 30, 60, 240, 1440)
+KEPT_READY = (1, 2, 4, 8, 16, 32, 64)
+
+
+translate = QCoreApplication.translate
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One value of a setting. reason: why it cannot be had; "" when it can."""
+
+    value: object
+    text: str
+    reason: str = ""
+
+
+def context_choices(model: ModelInfo | None) -> list[Choice]:
+    """Context lengths up to what the model was trained for; more is offered as unavailable."""
+    limit = model.trained_context_length if model else CONTEXT_LENGTHS[-1]
+    reason = translate("choices", "This model was trained for {0} tokens.").format(
+        count_text(limit)
+    )
+    tokens = translate("choices", "{0} tokens")
+    return [
+        Choice(None, translate("choices", "Automatic")),
+        *(
+            Choice(n, tokens.format(count_text(n)), reason if n > limit else "")
+            for n in CONTEXT_LENGTHS
+        ),
+    ]
+
+
+def precision_choices(model: ModelInfo | None) -> list[Choice]:
+    """Codecs with what 1,000 tokens of this model take."""
+    names = {
+        "f16": translate("choices", "16-bit"),
+        "bf16": translate("choices", "16-bit, wide range"),
+        "f32": translate("choices", "32-bit, exact"),
+        "int8": translate("choices", "8-bit"),
+        "k8v4": translate("choices", "8-bit and 4-bit"),
+    }
+    if model is None:
+        return [Choice(codec, names[codec]) for codec in ("f16", "bf16", "f32")]
+    return [
+        Choice(codec, f"{names.get(codec, codec)} · {size_text(num_bytes * 1000)}")
+        for codec, num_bytes in model.kv_bytes_per_token
+    ]
+
+
+def block_choices() -> list[Choice]:
+    """Tokens per block."""
+    return [Choice(n, translate("choices", "{0} tokens").format(n)) for n in BLOCK_SIZES]
+
+
+def thread_choices() -> list[Choice]:
+    """Threads up to the number of processors."""
+    numbers = range(1, (os.cpu_count() or 1) + 1)
+    return [
+        Choice(None, translate("choices", "Automatic")),
+        *(Choice(n, count_text(n)) for n in numbers),
+    ]
+
+
+def keep_choices() -> list[Choice]:
+    """Conversations that stay in the fast memory."""
+    return [Choice(n, translate("choices", "%n conversation(s)", "", n)) for n in KEPT_READY]
+
+
+def timeout_choices() -> list[Choice]:
+    """Idle time before a conversation leaves the fast memory."""
+    return [Choice(n, _minutes(n)) for n in TIMEOUTS_MINUTES]
+
+
+def hot_budget_choices() -> list[Choice]:
+    """Memory for what the model has read."""
+    sizes = (Choice(n, size_text(n)) for n in HOT_BUDGETS)
+    return [Choice(None, translate("choices", "Automatic")), *sizes]
+
+
+def cold_budget_choices(bytes_per_conversation: float | None) -> list[Choice]:
+    """Disk space, with how many of the user's own conversations fit."""
+    sizes = (Choice(n, _cold_text(n, bytes_per_conversation)) for n in COLD_BUDGETS)
+    return [Choice(None, translate("choices", "Automatic")), *sizes]
+
+
+def _cold_text(num_bytes: int, bytes_per_conversation: float | None) -> str:
+    if not bytes_per_conversation:
+        return size_text(num_bytes)
+    number = count_text(int(num_bytes / bytes_per_conversation))
+    about = translate("choices", "{0} · about {1} of your conversations")
+    return about.format(size_text(num_bytes), number)
+
+
+def _minutes(minutes: int) -> str:
+    if minutes % 60 == 0:
+        return translate("choices", "%n hour(s)", "", minutes // 60)
+    return translate("choices", "%n minute(s)", "", minutes)

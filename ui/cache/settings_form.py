@@ -1,0 +1,220 @@
+"""The settings of the model's memory: wishes at the left, what is in force beside them."""
+
+from __future__ import annotations
+
+from functools import partial
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal, Slot
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from app.events import CacheChanged, ModelInfo
+from app.settings import needs_reload
+from ui.cache import choices
+from ui.cache.setting_row import ChoiceRow, SettingRow, SliderRow
+from ui.formats import count_text, size_text
+from ui.theme import Theme
+
+if TYPE_CHECKING:
+    from app.services import Services
+
+PLAIN = (
+    "keep_conversations_ready",
+    "kv_codec",
+    "context_length",
+    "hot_budget_bytes",
+    "cold_budget_bytes",
+)
+EXPERT = ("block_size", "num_threads", "session_timeout_minutes")
+
+
+class SettingsForm(QWidget):
+    """Writes each change at once; those that need it offer to reload the model."""
+
+    reload_requested = Signal()
+
+    def __init__(self, services: Services, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._services = services
+        self._model: ModelInfo | None = None
+        self._cache: CacheChanged | None = None
+        self.rows = self._build_rows(theme)
+        self.reload = QPushButton()
+        self.reload.setProperty("kind", "primary")
+        self.reload.clicked.connect(self.reload_requested)
+        self.reload.hide()
+        self.more = QPushButton(checkable=True)
+        self.more.setProperty("kind", "link")
+        self.more.toggled.connect(self._unfold)
+        self._lay_out()
+        self.retranslate()
+
+    def set_model(self, model: ModelInfo | None) -> None:
+        """Show the numbers of this model; a reload, if one was due, has happened."""
+        self._model = model
+        self.reload.hide()
+        self.refresh()
+
+    def set_cache(self, event: CacheChanged) -> None:
+        """Show the budgets in force."""
+        is_first = self._cache is None
+        self._cache = event
+        if is_first:
+            self.refresh()
+
+    def focus_first(self) -> None:
+        """Put the cursor on the first setting."""
+        self.rows["keep_conversations_ready"].control().setFocus()
+
+    def apply_theme(self, theme: Theme, zoom: float) -> None:
+        """Take over colours and sizes."""
+        for row in self.rows.values():
+            row.apply_theme(theme, zoom)
+
+    def retranslate(self) -> None:
+        """Write every text in the language of the moment."""
+        tag, reset = self.tr("reload"), self.tr("Reset")
+        for name, (title, sentence) in self._texts().items():
+            self.rows[name].set_texts(title, sentence, tag=tag, reset=reset)
+        self.reload.setText(self.tr("Reload the model to apply"))
+        self._unfold(self.more.isChecked())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the settings as they are."""
+        settings = self._services.settings.value
+        effective = self._effective()
+        for name, row in self.rows.items():
+            value = getattr(settings, name)
+            self._show(name, row, value)
+            row.set_is_default(value == self._default(name))
+            row.set_effective(effective.get(name, ""))
+
+    def _show(self, name: str, row: SettingRow, value: object) -> None:
+        assert isinstance(row, ChoiceRow | SliderRow)
+        row.set_choices(self._choices(name), value)
+
+    def _choices(self, name: str) -> list[choices.Choice]:
+        match name:
+            case "keep_conversations_ready":
+                return choices.keep_choices()
+            case "kv_codec":
+                return choices.precision_choices(self._model)
+            case "context_length":
+                return choices.context_choices(self._model)
+            case "hot_budget_bytes":
+                return choices.hot_budget_choices()
+            case "cold_budget_bytes":
+                return choices.cold_budget_choices(self._bytes_per_conversation())
+            case "block_size":
+                return choices.block_choices()
+            case "num_threads":
+                return choices.thread_choices()
+        return choices.timeout_choices()
+
+    def _effective(self) -> dict[str, str]:
+        model, now = self._model, self.tr("now {0}")
+        if model is None:
+            return {}
+        settings = self._services.settings.value
+        real = {
+            "kv_codec": (model.kv_codec, model.kv_codec),
+            "context_length": (model.context_length, count_text(model.context_length)),
+            "block_size": (model.block_size, count_text(model.block_size)),
+            "num_threads": (model.num_threads, count_text(model.num_threads)),
+        }
+        if self._cache and self._cache.breakdown:
+            budget = self._cache.breakdown.tiers[0].budget_bytes
+            real["hot_budget_bytes"] = (budget, size_text(budget))
+        return {
+            name: now.format(text)
+            for name, (value, text) in real.items()
+            if value != getattr(settings, name)
+        }
+
+    def _bytes_per_conversation(self) -> float | None:
+        known = [c.num_tokens for c in self._services.chat.conversations() if c.num_tokens]
+        if self._model is None or not known:
+            return None
+        per_token = dict(self._model.kv_bytes_per_token).get(self._model.kv_codec, 0)
+        return mean(known) * per_token or None
+
+    def _build_rows(self, theme: Theme) -> dict[str, SettingRow]:
+        kinds = {
+            "hot_budget_bytes": SliderRow,
+            "cold_budget_bytes": SliderRow,
+        }
+        rows: dict[str, SettingRow] = {}
+        for name in (*PLAIN, *EXPERT):
+            kind = kinds.get(name, ChoiceRow)
+            rows[name] = kind(theme, needs_reload=needs_reload(name))
+            rows[name].chosen.connect(partial(self._choose, name))
+            rows[name].reset.connect(partial(self._reset, name))
+        return rows
+
+    def _lay_out(self) -> None:
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(20)
+        for name in (*PLAIN, *EXPERT):
+            if name == EXPERT[0]:
+                layout.addWidget(self.more)
+            layout.addWidget(self.rows[name])
+        layout.addWidget(self.reload)
+
+    @Slot(bool)
+    def _unfold(self, is_open: bool) -> None:
+        for name in EXPERT:
+            self.rows[name].setVisible(is_open)
+        self.more.setText(self.tr("Fewer settings") if is_open else self.tr("More settings"))
+
+    def _choose(self, name: str, value: object) -> None:
+        self._services.settings.update(**{name: value})
+        self.reload.setVisible(self.reload.isVisible() or self._is_reload_due(name))
+        self.refresh()
+
+    def _reset(self, name: str) -> None:
+        self._choose(name, self._default(name))
+
+    def _is_reload_due(self, name: str) -> bool:
+        return needs_reload(name) and self._model is not None
+
+    def _default(self, name: str) -> object:
+        return getattr(type(self._services.settings.value)(), name)
+
+    def _texts(self) -> dict[str, tuple[str, str]]:
+        return {
+            "keep_conversations_ready": (
+                self.tr("Keep conversations ready"),
+                self.tr("So many stay in memory; the others come back from disk."),
+            ),
+            "kv_codec": (
+                self.tr("Memory precision"),
+                self.tr("Memory per 1,000 tokens; less precision holds more."),
+            ),
+            "context_length": (
+                self.tr("Context length"),
+                self.tr("How much of a conversation the model can see at once."),
+            ),
+            "hot_budget_bytes": (
+                self.tr("Memory budget"),
+                self.tr("RAM for conversations that go on instantly."),
+            ),
+            "cold_budget_bytes": (
+                self.tr("Disk budget"),
+                self.tr("The longest unused conversations make room for new ones."),
+            ),
+            "block_size": (
+                self.tr("Block size"),
+                self.tr("Smaller blocks share more, larger ones are faster."),
+            ),
+            "num_threads": (
+                self.tr("Processor threads"),
+                self.tr("More than the real cores rarely helps."),
+            ),
+            "session_timeout_minutes": (
+                self.tr("Give memory back after"),
+                self.tr("Idle conversations move from memory to disk."),
+            ),
+        }
