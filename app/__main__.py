@@ -16,7 +16,7 @@ def main() -> None:
 def _open_window(files: Sequence[str]) -> int:
     from ui.main import main as open_window
 
-    return open_window(files)
+    return int(open_window(files))
 
 
 if __name__ == "__main__":

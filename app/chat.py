@@ -15,7 +15,7 @@ from app.events import ConversationChanged, Listener, ReplyQueued
 from app.jobs import PrefetchJob, ReleaseJob
 from app.readiness import ReadinessBook, ReadinessJob
 from app.reply_job import ReplyJob
-from app.settings import SettingsStore
+from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from app.titles import title_from
 from app.worker import EngineWorker, JobHandle
@@ -222,7 +222,9 @@ class ChatService:
             self._readiness.clear()
         self._look_at([conversation.id for conversation in self._store.conversations()])
 
-    def messages_for_model(self, conversation_id: str, leaf_id: str | None = None) -> tuple[ChatMessage, ...]:
+    def messages_for_model(
+        self, conversation_id: str, leaf_id: str | None = None
+    ) -> tuple[ChatMessage, ...]:
         """Return a branch as the model is shown it: system prompt first, empty replies left out."""
         conversation = self._store.conversation(conversation_id)
         system = conversation.system_prompt or self._settings.value.system_prompt
@@ -271,8 +273,9 @@ class ChatService:
         """Note a reply's end. Runs on the engine thread."""
         with self._lock:
             self._running.pop(message.id, None)
-        conversation_id, usage = message.conversation_id, message.stats and message.stats.usage
-        if usage is not None:
+        conversation_id = message.conversation_id
+        if message.stats is not None:
+            usage = message.stats.usage
             num_tokens = usage.prompt_tokens + usage.completion_tokens
             self._store.update_conversation(conversation_id, num_tokens=num_tokens)
         if conversation_id != self._shown:

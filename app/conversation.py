@@ -97,7 +97,7 @@ class ReadyTier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """How soon a conversation can go on: tier, tokens that would be read again, estimated seconds."""
+    """How soon a conversation can go on: tier, tokens to be read again, estimated seconds."""
 
     tier: ReadyTier
     ready_tokens: int

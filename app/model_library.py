@@ -77,9 +77,8 @@ class ModelLibrary:
         """The folders looked into, subfolders included."""
         return self._folders
 
-    @property
     def entries(self) -> tuple[ModelEntry, ...]:
-        """The models as of the last scan, also of a former run; sorted by name."""
+        """Return the models as of the last scan, also of a former run; sorted by name."""
         return self._entries
 
     def set_folders(self, folders: Sequence[Path]) -> None:

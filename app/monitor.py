@@ -19,8 +19,15 @@ EVERY_SECONDS = 0.5
 class ColdUse(Protocol):
     """What the monitor asks of the cold store."""
 
-    pending: int
-    error: str
+    @property
+    def pending(self) -> int:
+        """Jobs not written yet."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is kept now; "" when all is well."""
+        ...
 
     def used_bytes(self) -> int:
         """Bytes really on disk."""
@@ -66,7 +73,7 @@ class CacheMonitor:
             pending_writes=self._cold.pending,
             cold_used_bytes=self._cold.used_bytes(),
             cold_budget_bytes=self._cold.budget_bytes(),
-            cold_error=self._cold.error,
+            cold_error=self._cold.problem,
         )
 
     def _reuse_rate(self) -> float | None:

@@ -40,6 +40,11 @@ class AppPaths:
         return self.data / "cache"
 
     @property
+    def model_headers(self) -> Path:
+        """What the model library remembers of the files it has read."""
+        return self.cache / "models.json"
+
+    @property
     def settings(self) -> Path:
         """What the user chose."""
         return self.config / "settings.toml"

@@ -96,8 +96,6 @@ def estimate(found: EngineReadiness, rates: Rates) -> Readiness:
     seconds = found.unread_tokens / (rates.prefill_tokens_per_second or _FALLBACK_PREFILL)
     seconds += to_restore / (rates.restore_tokens_per_second or _FALLBACK_RESTORE)
     ready = max(found.hot_tokens, found.stored_tokens)
-    if ready == 0:
-        tier = ReadyTier.NONE
-    else:
-        tier = ReadyTier.COLD if to_restore else ReadyTier.HOT
+    tier = ReadyTier.COLD if to_restore else ReadyTier.HOT
+    tier = tier if ready else ReadyTier.NONE
     return Readiness(tier, ready, found.unread_tokens, seconds)

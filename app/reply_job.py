@@ -104,9 +104,7 @@ class ReplyJob:
         seconds = now - progress.first_delta
         rate = (event.num_tokens - 1) / seconds if seconds > 0.05 else 0.0
         self._emit(
-            ReplyDelta(
-                self._reply.conversation_id, self._reply.id, event.text, event.channel, rate
-            )
+            ReplyDelta(self._reply.conversation_id, self._reply.id, event.text, event.channel, rate)
         )
         if now - progress.saved >= SAVE_EVERY_SECONDS:
             progress.saved = now

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from app.chat import ChatService
+from app.configuring import cold_budget, engine_config, model_folders
 from app.events import AppEvent, Listener, ModelLoaded, Notice, ReplyFinished
 from app.model_library import ModelLibrary
 from app.monitor import CacheMonitor
-from app.paths import Paths
-from app.settings import Settings, SettingsStore
+from app.paths import AppPaths
+from app.settings_file import SettingsStore
 from app.store.base import now
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
 from app.worker import EngineWorker, LoadEngine, load_engine
-from engine.config import EngineConfig, KVCodec
+from engine.config import EngineConfig
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +32,15 @@ class Services:
     a model is loaded. Raises: DatabaseError kinds when chats.db cannot be used.
     """
 
-    def __init__(self, paths: Paths, *, loader: LoadEngine = load_engine) -> None:
+    def __init__(self, paths: AppPaths, *, loader: LoadEngine = load_engine) -> None:
+        paths.create()
         self.paths = paths
         self._listeners: list[Listener] = []
         self._listeners_lock = threading.Lock()
         self.settings = SettingsStore(paths.settings)
-        self.chats = ChatStore(paths.chats_db, on_notice=self._emit)
-        self.kv = KVStore(
-            paths.kv_db, budget_bytes=self.settings.value.cold_budget_bytes, on_notice=self._emit
-        )
-        self.library = ModelLibrary([paths.models, *self.settings.value.model_folders], paths.cache)
+        self.chats = ChatStore(paths.chats, on_notice=self._emit)
+        self.kv = KVStore(paths.kv, cold_budget(self.settings.value, paths), on_notice=self._emit)
+        self.library = ModelLibrary(model_folders(self.settings.value, paths), paths.model_headers)
         self.worker = EngineWorker(self._emit, self.kv, self.engine_config, loader=loader)
         self.chat = ChatService(self.chats, self.worker, self.settings, self._emit)
         self._monitor = CacheMonitor(self._emit, self.kv)
@@ -94,16 +94,3 @@ class Services:
             log.info("%d unfinished replies were marked as stopped", count)
         for conversation_id in self.chats.purge_deleted(now() - KEEP_DELETED):
             self.kv.forget(conversation_id)
-
-
-def engine_config(settings: Settings, paths: Paths) -> EngineConfig:
-    """Translate settings into the engine's configuration."""
-    return EngineConfig(
-        context_length=settings.context_length,
-        block_size=settings.block_size,
-        kv_codec=KVCodec(settings.kv_codec),
-        hot_budget_bytes=settings.hot_budget_bytes,
-        num_threads=settings.num_threads,
-        device=settings.device,
-        cache_dir=paths.cache,
-    )

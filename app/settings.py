@@ -158,7 +158,7 @@ class Settings:
     max_tokens: int | None = _setting(None, Range(1, 1_000_000, optional=True))
 
     # Memory: what the panel offers
-    keep_conversations_ready: int = _setting(8, Range(1, 64))
+    keep_conversations_ready: bool = _setting(True, Flag())
     context_length: int | None = _setting(None, Range(256, 1 << 20, optional=True), reload=True)
     kv_codec: str = _setting("f16", Choice(tuple(str(codec) for codec in KVCodec)), reload=True)
     force_kv_codec: bool = _setting(False, Flag(), reload=True)

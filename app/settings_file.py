@@ -39,9 +39,14 @@ class SettingsStore:
         self._current = self._read()
 
     @property
-    def current(self) -> Settings:
+    def value(self) -> Settings:
         """The settings in force."""
         return self._current
+
+    def update(self, **changes: Any) -> None:
+        """Change the settings named, and save. Raises: as ``save``; TypeError for other names."""
+        with self._lock:
+            self.save(replace(self._current, **changes))
 
     def save(self, settings: Settings) -> None:
         """Check and write all settings, then tell the listeners.

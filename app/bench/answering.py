@@ -25,9 +25,7 @@ def answer_requests(operations: Mapping[str, Operation]) -> None:
         out.flush()
 
 
-def _answer(
-    operations: Mapping[str, Operation], request: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _answer(operations: Mapping[str, Operation], request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return operations[request["operation"]](**request["arguments"])
     except (RuntimeError, OSError, ValueError, KeyError) as error:

@@ -12,7 +12,6 @@ import torch
 
 from app.bench.answering import answer_requests, resident_mb
 from app.bench.report import cpu_name
-from app.paths import Paths
 from app.store.kv_store import KVStore
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
 from engine.engine import Engine
@@ -104,9 +103,7 @@ class Ours:
             **asdict(timing),
         }
 
-    def prompt_tokens(
-        self, *, messages: list[tuple[str, str]]
-    ) -> Mapping[str, Any]:
+    def prompt_tokens(self, *, messages: list[tuple[str, str]]) -> Mapping[str, Any]:
         """Return the token ids of a conversation as the model reads it."""
         chat = tuple(ChatMessage(role, content) for role, content in messages)
         return {"token_ids": self._loaded.prompt_token_ids(chat)}

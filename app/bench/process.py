@@ -15,7 +15,7 @@ Answer = dict[str, Any]
 class BenchProcess:
     """One engine in a process of its own.
 
-    Usage: ``with BenchProcess("ours", model, threads=2) as ours: ours.ask("read", token_ids=[...])``.
+    Usage: ``with BenchProcess("ours") as ours: ours.ask("read", token_ids=[...])``.
     Raises: RuntimeError with the child's last words when it dies.
     """
 

@@ -52,9 +52,7 @@ def measure_resume(options: ResumeOptions, say: Callable[[str], None]) -> Report
     return Report("resume", options.model.name, machine, tuple(rows))
 
 
-def _measure(
-    options: ResumeOptions, home: str, length: int, codec: str
-) -> tuple[Row, Answer]:
+def _measure(options: ResumeOptions, home: str, length: int, codec: str) -> tuple[Row, Answer]:
     first = _first_process(options, home, length, codec)
     restored = [_restart(options, home, codec, first.messages) for _ in range(options.repeats)]
     peer = _peer(options, home, first.prompt) if options.with_peer else {}

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.process import Answer, BenchProcess
+from app.bench.process import Answer, BenchProcess, Role
 from app.bench.report import Report, Row, compare
 
 PREFILL_LENGTHS = (512, 4000)
@@ -47,7 +47,7 @@ def measure_speed(options: SpeedOptions, say: Callable[[str], None]) -> Report:
     return Report("speed", options.model.name, machine, tuple(rows))
 
 
-def _roles(options: SpeedOptions) -> Sequence[str]:
+def _roles(options: SpeedOptions) -> Sequence[Role]:
     return ("ours", "peer") if options.with_peer else ("ours",)
 
 

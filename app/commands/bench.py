@@ -14,7 +14,7 @@ from app.bench.resume import ResumeOptions, measure_resume
 from app.bench.speed import SpeedOptions, measure_speed
 from app.commands.session import CommandError
 from app.model_library import ModelLibrary
-from app.paths import Paths
+from app.paths import app_paths
 
 
 def bench(arguments: Namespace) -> int:
@@ -58,10 +58,10 @@ def _measure_interface(arguments: Namespace) -> int:
 def _model(arguments: Namespace) -> Path:
     if arguments.model:
         return Path(arguments.model)
-    paths = Paths.from_environment()
-    for entry in ModelLibrary([paths.models], paths.cache).entries():
+    paths = app_paths()
+    for entry in ModelLibrary([paths.models], paths.model_headers).scan():
         if not entry.error:
-            return entry.path
+            return Path(entry.path)
     raise CommandError("Name a model with --model.", detail=str(paths.models))
 
 

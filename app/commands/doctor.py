@@ -1,4 +1,4 @@
-"""``reprise doctor``: what runs here, which paths were chosen, and whether the databases are sound."""
+"""``reprise doctor``: what runs here, what was chosen, and whether the databases are sound."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from argparse import Namespace
 from typing import Any
 
 from app.bench.report import cpu_name
-from app.paths import Paths
-from app.settings import SettingsStore
+from app.configuring import cold_budget
+from app.paths import AppPaths, app_paths
+from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
 
 
 def doctor(arguments: Namespace) -> int:
     """Print what was found; the exit code is 1 when a database is damaged."""
-    paths = Paths.from_environment()
+    paths = app_paths()
     findings = {**_machine(paths), **_databases(paths)}
     if arguments.json:
         print(json.dumps(findings, ensure_ascii=False))
@@ -26,7 +27,7 @@ def doctor(arguments: Namespace) -> int:
     return int(any(findings[name] != "ok" for name in ("chats.db", "kv.db")))
 
 
-def _machine(paths: Paths) -> dict[str, Any]:
+def _machine(paths: AppPaths) -> dict[str, Any]:
     import torch
 
     from engine.device import choose_threads, free_memory_bytes
@@ -44,19 +45,18 @@ def _machine(paths: Paths) -> dict[str, Any]:
         "torch": torch.__version__,
         "torch computes in": str(compute.dtype).removeprefix("torch."),
         "native kernels": describe(),
-        "home": str(paths.home),
+        "home": str(paths.data),
         "models": str(paths.models),
     }
 
 
-def _databases(paths: Paths) -> dict[str, str]:
-    chats = ChatStore(paths.chats_db)
+def _databases(paths: AppPaths) -> dict[str, str]:
+    chats = ChatStore(paths.chats)
     faults = chats.check()
     chats.close()
-    budget = SettingsStore(paths.settings).value.cold_budget_bytes
-    kv = KVStore(paths.kv_db, budget_bytes=budget)
-    damaged = kv.verify()
-    kv.close(2.0)
+    kv = KVStore(paths.kv, cold_budget(SettingsStore(paths.settings).value, paths))
+    damaged = kv.verify().num_damaged
+    kv.close()
     return {
         "chats.db": "ok" if not faults else "; ".join(faults),
         "kv.db": "ok" if not damaged else f"{damaged} damaged blocks",

@@ -8,17 +8,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from app.configuring import model_folders
 from app.conversation import Conversation
 from app.model_library import ModelEntry, ModelLibrary
-from app.paths import Paths
-from app.settings import SettingsStore
+from app.paths import app_paths
+from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from engine.gguf_file import GGUFFile, TensorInfo
 
 
 def conversations(arguments: Namespace) -> int:
     """List the conversations, newest first. Raises: DatabaseError kinds."""
-    store = ChatStore(Paths.from_environment().chats_db)
+    store = ChatStore(app_paths().chats)
     try:
         rows = store.conversations(include_archived=True)
     finally:
@@ -33,11 +34,11 @@ def conversations(arguments: Namespace) -> int:
 
 def models(arguments: Namespace) -> int:
     """List the models of the library, damaged ones with their error."""
-    paths = Paths.from_environment()
-    folders = SettingsStore(paths.settings).value.model_folders
-    entries = ModelLibrary([paths.models, *folders], paths.cache).entries()
+    paths = app_paths()
+    folders = model_folders(SettingsStore(paths.settings).value, paths)
+    entries = ModelLibrary(folders, paths.model_headers).scan()
     if arguments.json:
-        print(json.dumps([_entry_json(entry) for entry in entries], ensure_ascii=False))
+        print(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
         return 0
     for entry in entries:
         print(_entry_line(entry))
@@ -71,10 +72,6 @@ def _conversation_json(row: Conversation) -> dict[str, Any]:
         "is_pinned": row.is_pinned,
         "is_archived": row.is_archived,
     }
-
-
-def _entry_json(entry: ModelEntry) -> dict[str, Any]:
-    return {key: str(v) if isinstance(v, Path) else v for key, v in asdict(entry).items()}
 
 
 def _entry_line(entry: ModelEntry) -> str:

@@ -19,7 +19,7 @@ from app.events import (
     ReplyFinished,
     ReplyProgress,
 )
-from app.paths import Paths
+from app.paths import app_paths
 from app.services import Services
 
 
@@ -52,9 +52,7 @@ class TerminalSession:
                 case Notice(message=message):
                     self._say(message)
 
-    def reply_events(
-        self, reply_id: str
-    ) -> Iterator[ReplyProgress | ReplyDelta | ReplyFinished]:
+    def reply_events(self, reply_id: str) -> Iterator[ReplyProgress | ReplyDelta | ReplyFinished]:
         """Yield the events of one reply up to its end."""
         while True:
             match self._events.get():
@@ -70,14 +68,14 @@ class TerminalSession:
         last = self.services.settings.value.last_model
         if last and Path(last).is_file():
             return Path(last)
-        usable = [entry for entry in self.services.library.entries() if not entry.error]
+        usable = [entry for entry in self.services.library.scan() if not entry.error]
         if not usable:
             raise CommandError(
                 "There is no model yet. Put a .gguf file into the models folder, "
                 "or name one with --model.",
                 detail=str(self.services.paths.models),
             )
-        return usable[0].path
+        return Path(usable[0].path)
 
 
 @contextmanager
@@ -86,7 +84,7 @@ def terminal_session(say: Callable[[str], None]) -> Iterator[TerminalSession]:
 
     Raises: DatabaseError kinds when chats.db cannot be used.
     """
-    services = Services(Paths.from_environment())
+    services = Services(app_paths())
     try:
         yield TerminalSession(services, say)
     finally:
