@@ -58,7 +58,7 @@ class ChatTemplate:
         """Compile the template and learn what it can do.
 
         source: "" takes the plain template.
-        Raises: ChatTemplateError when it cannot be compiled.
+        Raises: ChatTemplateError when it cannot be compiled or takes too long.
         """
         self.is_fallback = not source.strip()
         self.source = _FALLBACK if self.is_fallback else source
@@ -136,9 +136,12 @@ class ChatTemplate:
             ) from error
 
     def _try(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool) -> str | None:
+        """Return a probe's text, None where the template refuses it; harm is never tried twice."""
         try:
             return self.render(messages, add_generation_prompt=add_generation_prompt)
-        except ChatTemplateError:
+        except ChatTemplateError as error:
+            if isinstance(error.__cause__, TemplateLimitError | RecursionError | MemoryError):
+                raise
             return None
 
     def _learn_context(self) -> None:

@@ -12,7 +12,7 @@ import time
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError, nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Undefined
@@ -45,7 +45,7 @@ class Budget:
         self._steps = _MAX_STEPS
         self._deadline = time.monotonic() + _MAX_SECONDS
 
-    def spend(self, _: object = None) -> None:
+    def spend(self) -> None:
         """Count one step.
 
         Raises: TemplateLimitError when there are too many, or time is up.
@@ -72,7 +72,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             "indent": _indent,
             "join": _join,
             "replace": _replace,
-            "_spend": self.budget.spend,
+            "_spend": _spend,
             "_bounded": _bounded,
             "_concatenate": _concatenate,
         }
@@ -92,6 +92,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         """Leave out string methods that widen text by a number."""
         is_widening = isinstance(obj, str) and attr in _WIDENING_METHODS
         return not is_widening and super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> None:
+        """Offer no safe variant of str.format either: its widths are as hard to bound."""
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function for the template; its result must stay within bounds."""
@@ -125,6 +128,11 @@ class _Watch(NodeTransformer):
         node.node = _filtered(node.node, "_bounded")
         return node
 
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.filter = nodes.Filter(node.filter, "_bounded", [], [], None, None, lineno=node.lineno)
+        return node
+
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), "_concatenate")
@@ -148,6 +156,14 @@ class _GenerationTag(Extension):
 
 def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+@pass_context
+def _spend(context: Context, _: object) -> None:
+    """Count one step; the context keeps the compiler from doing so once and for all."""
+    environment = context.environment
+    assert isinstance(environment, TemplateSandbox)
+    environment.budget.spend()
 
 
 def _size(value: object) -> int:
