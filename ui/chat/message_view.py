@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from PySide6.QtCore import QEvent, QRect, QTimer, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence, QResizeEvent
+from PySide6.QtCore import QEvent, QRect, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QAbstractSlider, QWidget
 
-from ui.chat.estimate import estimated_height
+from ui.chat.estimate import estimated_heights
 from ui.chat.height_index import HeightIndex
 from ui.chat.jump_button import JumpButton
 from ui.chat.look import COLUMN_PX, Look
@@ -47,7 +47,8 @@ class MessageView(QAbstractScrollArea):
         self._is_placing = False
         self._column = 0
         self.setAccessibleName(self.tr("Conversation"))
-        self.viewport().setAutoFillBackground(False)
+        # An opaque viewport lets Qt move the pixels it has when a line is added at the end.
+        self.viewport().setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self._actions = MessageActions(look, self.viewport())
         self._actions.triggered.connect(self.action_triggered)
         self._jump = JumpButton(look, self)
@@ -140,7 +141,7 @@ class MessageView(QAbstractScrollArea):
         row = self._model.rows[index]
         widget = self._widgets.get(row.message.id)
         if widget is None:
-            self._heights.set_height(index, self._estimate(row))
+            self._heights.set_height(index, self._estimates(index)[0])
             self._layout()
             return
         widget.set_row(row)
@@ -158,8 +159,15 @@ class MessageView(QAbstractScrollArea):
 
     def scrollContentsBy(self, dx: int, dy: int) -> None:
         """Move the rows; called by the scroll bar."""
+        self.viewport().scroll(0, dy)
         if not self._is_placing:
             self._layout(is_scroll=True)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Paint the page below the messages."""
+        painter = QPainter(self.viewport())
+        painter.fillRect(event.rect(), self._look.color("page"))
+        painter.end()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Page through the conversation."""
@@ -342,10 +350,8 @@ class MessageView(QAbstractScrollArea):
             self._model.touch(message_id)
 
     def _estimates(self, first: int = 0) -> list[int]:
-        return [self._estimate(row) for row in self._model.rows[first:]]
-
-    def _estimate(self, row: Row) -> int:
-        return estimated_height(row, self._column or COLUMN_PX, self._look)
+        rows = self._model.rows[first:]
+        return estimated_heights(rows, self._column or COLUMN_PX, self._look)
 
     # The scroll bar.
 
@@ -364,7 +370,6 @@ class MessageView(QAbstractScrollArea):
         bar.setRange(0, max(0, total - page))
         bar.setPageStep(int(page * 0.9))
         bar.setSingleStep(self._look.px(_STEP_PX))
-        bar.setVisible(total > page)
 
     def _set_scroll(self, value: int) -> None:
         self.verticalScrollBar().setValue(value)

@@ -55,6 +55,7 @@ class MessageWidget(QWidget):
         self._stream = MarkdownStream()
         self._bubble: RoundedField | None = None
         self._editor: MessageEditor | None = None
+        self._fitted: tuple[int, int] | None = None
         self._sections: dict[type[Section], Section] = {}
         if row.is_user:
             self._bubble = RoundedField(look, self, fill="user_bubble", radius=14)
@@ -83,7 +84,7 @@ class MessageWidget(QWidget):
 
     def set_row(self, row: Row) -> None:
         """Show the present state of a message."""
-        self._row = row
+        self._row, self._fitted = row, None
         self._show_editor()
         self._show_content()
         for kind in _USER_SECTIONS if row.is_user else _REPLY_SECTIONS:
@@ -91,6 +92,11 @@ class MessageWidget(QWidget):
 
     def fit(self, width: int) -> int:
         """Lay everything out for a column of this width and return the height."""
+        if self._fitted is None or self._fitted[0] != width:
+            self._fitted = width, self._fit(width)
+        return self._fitted[1]
+
+    def _fit(self, width: int) -> int:
         left = self._look.px(GUTTER_PX)
         if self._editor is not None:
             height = self._editor.fit(width)
@@ -203,6 +209,7 @@ class MessageWidget(QWidget):
             self._row.edit_text = text
 
     def _tell_height(self) -> None:
+        self._fitted = None
         self.height_changed.emit(self.message_id)
 
     def enterEvent(self, event: QEnterEvent) -> None:

@@ -74,6 +74,6 @@ def quiet_label(look: Look, text: str = "", *, role: str = "muted", parent: QWid
     """Return a small line of words in a colour role, with digits of equal width."""
     label = QLabel(text, parent)
     label.setFont(look.small())
-    label.setStyleSheet(f"color: {look.theme.roles()[role]}; font-size: {look.px(13)}px;")
+    label.setStyleSheet(f"color: {look.roles[role]}; font-size: {look.px(13)}px;")
     label.setTextFormat(Qt.TextFormat.PlainText)
     return label

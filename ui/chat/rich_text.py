@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
 
 from PySide6.QtCore import QMimeData, QRectF, QUrl
@@ -17,7 +16,7 @@ from PySide6.QtGui import (
     QTextCursor,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QTextBrowser, QWidget
+from PySide6.QtWidgets import QTextBrowser, QTextEdit, QWidget
 
 from ui.chat.elements import Paragraph, Rule
 from ui.chat.look import QUOTE_PROPERTY, QUOTE_PX, RULE_PROPERTY, Look
@@ -35,6 +34,8 @@ class RichText(QTextBrowser):
     def __init__(self, look: Look, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         prepare_text(self)
+        # NOTE: wrapping at the widget's width would wait for the widget to be shown.
+        self.setLineWrapMode(QTextEdit.LineWrapMode.FixedPixelWidth)
         self.setOpenLinks(False)
         self.anchorClicked.connect(open_link)
         self._look = look
@@ -53,14 +54,17 @@ class RichText(QTextBrowser):
 
     def fit(self, width: int) -> int:
         """Lay the text out in this width and return its height."""
-        if self.document().textWidth() != width:
-            self.document().setTextWidth(width)
+        self._wrap_at(width)
         return round(self.document().size().height() + 0.49)
 
     def ideal_width(self, width: int) -> int:
         """Return how much of this width the text needs."""
-        self.document().setTextWidth(width)
+        self._wrap_at(width)
         return min(width, int(self.document().idealWidth()) + 1)
+
+    def _wrap_at(self, width: int) -> None:
+        if self.lineWrapColumnOrWidth() != width:
+            self.setLineWrapColumnOrWidth(width)
 
     def loadResource(self, kind: int, name: QUrl | str) -> None:
         """Load nothing: a message must not reach for files or servers."""
@@ -188,9 +192,19 @@ def _added_text(old: TextElement, new: TextElement) -> str:
     """Return what new has at the end of its last span, when they are equal up to there."""
     if isinstance(old, Rule) or isinstance(new, Rule) or not old.spans or not new.spans:
         return ""
-    if replace(old, spans=()) != replace(new, spans=()) or old.spans[:-1] != new.spans[:-1]:
+    if _shape(old) != _shape(new) or old.spans[:-1] != new.spans[:-1]:
         return ""
     was, is_now = old.spans[-1], new.spans[-1]
-    if len(old.spans) != len(new.spans) or replace(was, text=is_now.text) != is_now:
+    if (was.style, was.href) != (is_now.style, is_now.href):
         return ""
     return is_now.text[len(was.text) :] if is_now.text.startswith(was.text) else ""
+
+
+def _shape(paragraph: Paragraph) -> tuple[int, int, str, int, bool]:
+    return (
+        paragraph.level,
+        paragraph.indent,
+        paragraph.marker,
+        paragraph.quote,
+        paragraph.is_tight,
+    )

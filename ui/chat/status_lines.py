@@ -122,7 +122,7 @@ class StatusChip(RoundedField):
         self._button.setVisible(row.is_last)
         role = "danger" if self._is_error else "muted"
         name = "circle-alert" if self._is_error else "circle-stop"
-        self._icon.setPixmap(pixmap(name, self._look.theme.roles()[role], self._look.px(16)))
+        self._icon.setPixmap(pixmap(name, self._look.roles[role], self._look.px(16)))
         self.set_colors(self._look, fill="danger_soft" if self._is_error else "control")
 
     def text(self) -> str:
