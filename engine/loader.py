@@ -21,7 +21,7 @@ from engine.weights import Weights
 
 # Change it when equal files must no longer share stored states.
 ENGINE_KV_VERSION = 1
-_SAMPLES_PER_TENSOR = 16
+_SAMPLES_PER_TENSOR = 8
 _SAMPLE_BYTES = 4096
 _HASHED_KEYS = ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.pre")
 
@@ -58,7 +58,7 @@ def load_model(
 def fingerprint(file: GGUFFile) -> bytes:
     """Identify what stored states depend on: weights, positions, tokenizer. 16 bytes.
 
-    The tensor index is hashed whole, contents by up to 64 KiB of samples per tensor. Stable across
+    The tensor index is hashed whole, contents by up to 32 KiB of samples per tensor. Stable across
     processes, machines and file names.
     """
     digest = hashlib.blake2b(digest_size=16)

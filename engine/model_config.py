@@ -120,13 +120,13 @@ class ModelConfig:
         return AttentionGroup(self.layers_of(kind), self.num_key_value_heads, self.head_dim, window)
 
     def _recurrent(self) -> RecurrentState | None:
-        if self.state is None:
+        layers, state = self.layers_of(RECURRENT), self.state
+        if state is None or not layers:
             return None
-        state = self.state
         shapes = [("conv", (state.inner_size, state.conv_kernel - 1))]
         if state.state_size:
             shapes.append(("ssm", (state.inner_size, state.state_size)))
-        return RecurrentState(self.layers_of(RECURRENT), tuple(shapes))
+        return RecurrentState(layers, tuple(shapes))
 
 
 class _Keys:
@@ -220,7 +220,7 @@ def _read(keys: _Keys) -> ModelConfig:
         is_parallel_residual=keys.flag("use_parallel_residual", False),
         has_rope=keys.flag("rope.scaling.finetuned", True) or keys.architecture != "granite",
         experts=_experts(keys),
-        state=_state(keys, hidden_size),
+        state=_state(keys, hidden_size, is_needed=RECURRENT in layer_types),
     )
 
 
@@ -383,10 +383,11 @@ def _experts(keys: _Keys) -> ExpertConfig | None:
     )
 
 
-def _state(keys: _Keys, hidden_size: int) -> StateConfig | None:
+def _state(keys: _Keys, hidden_size: int, *, is_needed: bool) -> StateConfig | None:
+    """Read the recurrent layers; a file with layers without key/value heads must have some."""
     if keys.has("shortconv.l_cache"):
         return StateConfig(keys.count("shortconv.l_cache", low=2, high=64), hidden_size)
-    if not keys.has("ssm.conv_kernel"):
+    if not is_needed and not keys.has("ssm.conv_kernel"):
         return None
     return StateConfig(
         conv_kernel=keys.count("ssm.conv_kernel", low=2, high=64),

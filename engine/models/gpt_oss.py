@@ -37,7 +37,8 @@ class SinkBlock(Block):
         self.attn_sinks = weights.vector("attn_sinks.weight", self.config.num_attention_heads)
 
     def _make_experts(self, weights: Weights) -> SparseMLP | None:
-        assert self.config.experts is not None
+        if self.config.experts is None:
+            return None
         return ClampedMLP(self.config.experts, self.config.hidden_size, weights)
 
 

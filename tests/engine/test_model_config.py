@@ -119,6 +119,12 @@ def test_layers_without_key_heads_are_recurrent():
     assert spec.recurrent.shapes == (("conv", (64, 2)),)
 
 
+def test_layers_without_key_heads_need_a_state():
+    with pytest.raises(ModelFileError) as caught:
+        read(attention__head_count_kv=[0, 2])
+    assert "llama.ssm.conv_kernel" in caught.value.detail
+
+
 def test_tiny_model_is_read_back(tmp_path):
     model = TinyModel()
     file = GGUFFile.open(write_tiny_model(tmp_path / "tiny.gguf", model))
