@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.memory.cold_reader import Wanted
+from engine.memory.packing import settle
 from engine.memory.prefix_index import TOKEN_BYTES, chain_hash, chain_hashes
 from engine.memory.sequence import from_bytes
 
@@ -31,8 +32,8 @@ class Attacher:
         start = found.length // self._groups.block_size
         runs = [self._run(table, data, start) for table in found.tables]
         num_blocks = min(len(blocks) for blocks, _ in runs)
-        for (blocks, _), table in zip(runs, found.tables, strict=True):
-            _give_back(table, blocks[num_blocks:])
+        for blocks, _ in runs:
+            _give_back(blocks[num_blocks:])
         if num_blocks == 0:
             return 0
         self._groups.cut(found, start * self._groups.block_size)
@@ -41,6 +42,7 @@ class Attacher:
         end = start + num_blocks
         found.token_ids.extend(from_bytes(data[start * self._step_bytes : end * self._step_bytes]))
         found.num_reserved = found.length
+        settle(found)
         num_cold = max(sum(cold[:num_blocks]) for _, cold in runs)
         return num_cold * self._groups.block_size
 
@@ -49,7 +51,10 @@ class Attacher:
         full, rest = divmod(found.length, self._groups.block_size)
         first = found.tables[0]
         ahead = data[full * self._step_bytes : (full + 1) * self._step_bytes]
-        child, num_shared = first.memory.pool.index.best_child(first.tip(full), ahead)
+        child, num_shared = max(
+            (pool.index.best_child(first.tip(full), ahead) for pool in first.memory.pools),
+            key=lambda best: best[1],
+        )
         if child is None or num_shared <= rest:
             return
         blocks = _same_text(found, full, child.token_ids)
@@ -77,10 +82,10 @@ class Attacher:
         while len(blocks) < len(hashes):
             num_before = len(blocks)
             for block_hash in hashes[num_before:]:
-                block = memory.pool.index.get(block_hash)
+                block = memory.find(block_hash)
                 if block is None:
                     break
-                memory.pool.acquire(block)
+                block.pool.acquire(block)
                 blocks.append(block)
             is_cold.extend([False] * (len(blocks) - num_before))
             loaded = self._load(table, hashes, data, start, len(blocks))
@@ -94,8 +99,8 @@ class Attacher:
         self, table: BlockTable, hashes: list[bytes], data: bytes, start: int, at: int
     ) -> list[Block]:
         """Load the stored blocks from hashes[at] on, up to the next hot one."""
-        index = table.memory.pool.index
-        end = next((i for i in range(at, len(hashes)) if index.get(hashes[i])), len(hashes))
+        find = table.memory.find
+        end = next((i for i in range(at, len(hashes)) if find(hashes[i])), len(hashes))
         stored = self._reader.existing(hashes[at:end])
         wanted: list[Wanted] = []
         for i in range(at, end):
@@ -113,22 +118,22 @@ class Attacher:
                 table.seal_next(self._tokens(data, at))
             else:
                 table.append_shared(block)
-                table.memory.pool.touch(block)
-                table.memory.pool.release(block)
+                block.pool.touch(block)
+                block.pool.release(block)
 
     def _tokens(self, data: bytes, at: int) -> bytes:
         return data[at * self._step_bytes : (at + 1) * self._step_bytes]
 
 
-def _give_back(table: BlockTable, blocks: list[Block]) -> None:
+def _give_back(blocks: list[Block]) -> None:
     for block in reversed(blocks):
-        table.memory.pool.release(block)
+        block.pool.release(block)
 
 
 def _same_text(found: Sequence, at: int, token_ids: bytes) -> list[Block] | None:
     """Return the hot block of every group that follows block ``at`` with these tokens."""
     blocks = [
-        table.memory.pool.index.get(chain_hash(table.tip(at), token_ids, table.memory.salt))
+        table.memory.find(chain_hash(table.tip(at), token_ids, table.memory.salt))
         for table in found.tables
     ]
     complete = [block for block in blocks if block is not None]

@@ -17,11 +17,12 @@ import torch
 
 from engine.memory.attaching import Attacher
 from engine.memory.block_pool import BlockPool, ByteBudget
-from engine.memory.codec import BlockLayout, exact_dtype
+from engine.memory.codec import BlockLayout, exact_codec, exact_dtype
 from engine.memory.cold_reader import ColdReader
 from engine.memory.groups import Groups
 from engine.memory.interface import BatchSlice, Match
 from engine.memory.prefix_index import chain_salt
+from engine.memory.quantize import Rotation
 from engine.memory.restoring import Restorer
 from engine.memory.sequence import GroupMemory, to_bytes
 from engine.memory.snapshot import ManifestBody, SnapshotWriter, read_tail
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from engine.config import KVCodec
     from engine.memory.block_pool import Block
     from engine.memory.interface import (
+        AttentionGroup,
         ColdStore,
         Manifest,
         MemoryBreakdown,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
         SequenceId,
         SnapshotJob,
     )
-    from engine.memory.sequence import Sequence
+    from engine.memory.sequence import BlockTable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +178,15 @@ class PagedAttentionMemory:
         self._groups.cut(self._sequences.pop(sequence), 0)
 
     def pin(self, sequence: SequenceId, length: int) -> None:
-        """Keep the full blocks of the first length tokens longest; for system prompts."""
-        for table in self._sequences[sequence].tables:
+        """Keep the first length tokens exact and longest; for system prompts.
+
+        Blocks that are quantised already stay so.
+        """
+        found = self._sequences[sequence]
+        found.num_pinned = max(found.num_pinned, min(length, found.length))
+        for table in found.tables:
             for block in table.blocks[: min(length // self._groups.block_size, len(table.hashes))]:
-                table.memory.pool.pin(block)
+                block.pool.pin(block)
 
     def snapshot(
         self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
@@ -188,16 +195,19 @@ class PagedAttentionMemory:
         found = self._sequences[sequence]
         if self._store is None:
             return None
-        full, rest = divmod(found.length, self._groups.block_size)
+        num_settled = min(table.num_settled for table in found.tables)
+        num_tail = found.length - num_settled * self._groups.block_size
         body = ManifestBody(
             codec=self._options.codec,
             block_size=self._groups.block_size,
             token_ids=found.token_bytes(0, found.length),
-            hashes=tuple(tuple(table.hashes) for table in found.tables),
+            hashes=tuple(tuple(table.hashes[:num_settled]) for table in found.tables),
             tails=tuple(
-                read_tail(table.blocks[full], rest) if rest else b"" for table in found.tables
+                read_tail(_tail_blocks(table, num_settled, num_tail), num_tail)
+                for table in found.tables
             ),
             log=log,
+            num_pinned=found.num_pinned,
         )
         return self._writer.job(found, body, conversation_id, branch)
 
@@ -220,11 +230,12 @@ class PagedAttentionMemory:
         for sequence in list(self._sequences):
             self.release(sequence)
         for memory in self._groups.memories:
-            memory.pool.clear()
+            for pool in memory.pools:
+                pool.clear()
 
     def trim(self) -> int:
         """Give memory that holds nothing back to the system; return its bytes."""
-        return sum(memory.pool.trim() for memory in self._groups.memories)
+        return sum(pool.trim() for memory in self._groups.memories for pool in memory.pools)
 
     def _register(self, found: Sequence) -> SequenceId:
         sequence = next(self._ids)
@@ -238,19 +249,42 @@ class PagedAttentionMemory:
         return self._groups.copies([table.blocks[full] for table in source.tables], rest)
 
 
+def _tail_blocks(table: BlockTable, num_settled: int, num_tokens: int) -> list[Block]:
+    """Return the blocks that hold num_tokens tokens after the settled ones."""
+    size = table.memory.pool.layout.block_size
+    return table.blocks[num_settled : num_settled - (-num_tokens // size)]
+
+
 def _group_memories(
     spec: MemorySpec, options: MemoryOptions, budget: ByteBudget
 ) -> list[GroupMemory]:
-    device = torch.device(options.device)
-    layouts = [BlockLayout.of(group, options.codec, options.block_size) for group in spec.groups]
-    salts = [
-        chain_salt(spec.fingerprint, options.codec, options.block_size, index)
-        for index in range(len(layouts))
-    ]
     return [
-        GroupMemory(group, BlockPool(layout, budget, device=device), salt)
-        for group, layout, salt in zip(spec.groups, layouts, salts, strict=True)
+        _group_memory(
+            group,
+            chain_salt(spec.fingerprint, options.codec, options.block_size, index),
+            options,
+            budget,
+        )
+        for index, group in enumerate(spec.groups)
     ]
+
+
+def _group_memory(
+    group: AttentionGroup, salt: bytes, options: MemoryOptions, budget: ByteBudget
+) -> GroupMemory:
+    device = torch.device(options.device)
+    codecs = dict.fromkeys((exact_codec(options.codec), options.codec))
+    pools = [
+        BlockPool(BlockLayout.of(group, codec, options.block_size), budget, device=device)
+        for codec in codecs
+    ]
+    return GroupMemory(
+        group=group,
+        pool=pools[0],
+        packed=pools[1] if len(pools) > 1 else None,
+        salt=salt,
+        rotation=Rotation.of(options.codec, group.head_dim, device),
+    )
 
 
 def _compute_dtype(codec: KVCodec, device: torch.device) -> torch.dtype:

@@ -66,6 +66,7 @@ class Arena:
     """
 
     def __init__(self, layout: BlockLayout, num_blocks: int, device: torch.device) -> None:
+        self.layout = layout
         self.num_blocks = num_blocks
         self.slab_bytes = layout.slab_bytes
         self.raw = _zeroed_bytes(num_blocks * layout.slab_bytes, device)
@@ -91,6 +92,7 @@ class Block:
     hash: None while open; parent and token_ids (int32 little-endian) are set with it.
     """
 
+    pool: BlockPool
     arena: Arena
     slot: int
     pointer: int
@@ -102,6 +104,11 @@ class Block:
     hits: int = 0
     last_use: float = 0.0
     is_pinned: bool = False
+
+    @property
+    def layout(self) -> BlockLayout:
+        """Return how its bytes are laid out."""
+        return self.arena.layout
 
     @property
     def is_idle(self) -> bool:
@@ -172,10 +179,6 @@ class BlockPool:
         """Bytes of all arenas."""
         return sum(arena.num_blocks for arena in self._arenas) * self.layout.slab_bytes
 
-    def owns(self, block: Block) -> bool:
-        """Tell whether the block is one of this pool's."""
-        return block in self._blocks
-
     def blocks(self) -> Iterator[Block]:
         """Iterate over every block that holds something."""
         return iter(self._blocks)
@@ -203,10 +206,10 @@ class BlockPool:
         slot = heapq.heappop(arena.free)
         self._num_free -= 1
         if arena.dirty[slot]:
-            arena.slab(slot).zero_()
+            _clear(arena.slab(slot))
         arena.dirty[slot] = 1
         pointer = arena.raw.data_ptr() + slot * arena.slab_bytes
-        block = Block(arena, slot, pointer, ref_count=1, last_use=time.monotonic())
+        block = Block(self, arena, slot, pointer, ref_count=1, last_use=time.monotonic())
         self._blocks.add(block)
         return block
 
@@ -217,14 +220,6 @@ class BlockPool:
             self._queues.discard(block)
         block.ref_count += 1
         block.last_use = time.monotonic()
-
-    def share(self, blocks: Sequence[Block]) -> None:
-        """Add an owner to each of some blocks that have owners already; what a fork does."""
-        now = time.monotonic()
-        for block in blocks:
-            assert block.ref_count > 0
-            block.ref_count += 1
-            block.last_use = now
 
     def release(self, block: Block) -> None:
         """Take an owner away; a sealed block stays for reuse, an open one is freed."""
@@ -275,6 +270,11 @@ class BlockPool:
         self._write_trailer(block, block_hash)
         self.index.add(block)
         return block
+
+    def drop(self, block: Block) -> None:
+        """Free a sealed block that has become worthless, when nobody uses or reads it."""
+        if block.is_idle:
+            self._evict(block)
 
     def clear(self) -> None:
         """Free every idle block and give whole free arenas back."""
@@ -338,6 +338,23 @@ class BlockPool:
         start = self.layout.trailer_offset
         trailer = torch.frombuffer(bytearray(block_hash), dtype=torch.uint8)
         block.arena.slab(block.slot)[start : start + HASH_BYTES] = trailer
+
+
+def _clear(slab: Tensor) -> None:
+    if slab.device.type == "cpu":
+        # By numpy, on this thread alone: for so few bytes waking torch's threads costs more.
+        slab.numpy().fill(0)
+    else:
+        slab.zero_()
+
+
+def share_blocks(blocks: Sequence[Block]) -> None:
+    """Add an owner to each of some blocks that have owners already; what a fork does."""
+    now = time.monotonic()
+    for block in blocks:
+        assert block.ref_count > 0
+        block.ref_count += 1
+        block.last_use = now
 
 
 def _zeroed_bytes(num_bytes: int, device: torch.device) -> Tensor:

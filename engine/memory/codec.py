@@ -12,6 +12,20 @@ A slab holds ``block_size`` tokens of all layers of one attention group::
 
 Every plane is ``[kv_head][token][width]``, contiguous. For f16, bf16 and f32 the data part is hence
 exactly ``[layer][K|V][kv_head][token][head_dim]`` and there are no scales.
+
+====== ======== ================ =================================================
+codec  plane    element          value
+====== ======== ================ =================================================
+int8   keys     int8 x D         q * scale, one float16 scale per head and token
+int8   values   int8 x D         the same
+k8v4   keys     int8 x D         the same
+k8v4   values   uint8 x D/2      (nibble - 8) * scale, one float16 scale per group
+====== ======== ================ =================================================
+
+A group of 4-bit values is 32 neighbours (D where that is less): byte j of its 16 holds value j in
+the low nibble and value j + 16 in the high one. Where ``Rotation`` says so, keys (and values) are
+stored multiplied by the normalised Hadamard matrix, in exact blocks of such a memory too: queries
+are rotated alike, and the output is rotated back.
 """
 
 from __future__ import annotations
@@ -38,12 +52,24 @@ _EXACT_DTYPES = {
 }
 
 
-def exact_dtype(codec: KVCodec) -> torch.dtype:
-    """Return the element type of a codec that stores the numbers themselves.
+def is_quantised(codec: KVCodec) -> bool:
+    """Tell whether a codec stores scales."""
+    return codec not in _EXACT_DTYPES
 
-    Raises: KeyError for int8 and k8v4.
-    """
-    return _EXACT_DTYPES[codec]
+
+def exact_codec(codec: KVCodec) -> KVCodec:
+    """Return the codec of those blocks of a memory that hold the numbers themselves."""
+    return KVCodec.F16 if is_quantised(codec) else codec
+
+
+def exact_dtype(codec: KVCodec) -> torch.dtype:
+    """Return the element type of the exact blocks of a memory."""
+    return _EXACT_DTYPES[exact_codec(codec)]
+
+
+def group_width(head_dim: int) -> int:
+    """Return how many 4-bit values share a scale."""
+    return min(32, head_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +142,12 @@ def _plane_widths(
     codec: KVCodec, head_dim: int
 ) -> tuple[list[tuple[torch.dtype, int]], list[tuple[torch.dtype, int]]]:
     """Return (dtype, width) of the key and value planes, and of their scale planes."""
+    scale = (torch.float16, 1)
+    if codec is KVCodec.INT8:
+        return [(torch.int8, head_dim), (torch.int8, head_dim)], [scale, scale]
+    if codec is KVCodec.K8V4:
+        group_scales = (torch.float16, head_dim // group_width(head_dim))
+        return [(torch.int8, head_dim), (torch.uint8, head_dim // 2)], [scale, group_scales]
     exact = _EXACT_DTYPES[codec]
     return [(exact, head_dim), (exact, head_dim)], []
 

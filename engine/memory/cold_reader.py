@@ -15,7 +15,7 @@ from engine.errors import StoreError
 from engine.memory.prefix_index import HASH_BYTES, chain_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from engine.memory.block_pool import Block
     from engine.memory.codec import BlockLayout
@@ -39,7 +39,6 @@ def is_sound(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: byt
         stored.hash == wanted.hash
         and stored.parent == wanted.parent
         and stored.token_ids == wanted.token_ids
-        and stored.codec == layout.codec.value
         and len(stored.payload) == layout.slab_bytes
         and stored.payload[trailer : trailer + HASH_BYTES] == wanted.hash
         and chain_hash(wanted.parent, wanted.token_ids, salt) == wanted.hash
@@ -73,13 +72,17 @@ class ColdReader:
             return frozenset()
 
     def sound_blocks(
-        self, wanted: Sequence[Wanted], layout: BlockLayout, salt: bytes
+        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout], salt: bytes
     ) -> Iterator[StoredBlock]:
-        """Yield the wanted blocks in order, verified; end at the first that is not sound."""
+        """Yield the wanted blocks in order, verified; end at the first that is not sound.
+
+        layouts: those a block may have, by codec.
+        """
         for expected, stored in zip(wanted, self._read(wanted), strict=False):
             if stored.hash != expected.hash:
                 return
-            if not is_sound(stored, expected, layout, salt):
+            layout = layouts.get(stored.codec)
+            if layout is None or not is_sound(stored, expected, layout, salt):
                 self._discard(stored.hash)
                 return
             yield stored
@@ -90,9 +93,10 @@ class ColdReader:
         Ends early where the pool is full. Nothing is published.
         """
         blocks: list[Block] = []
-        pool = memory.pool
-        for stored in self.sound_blocks(wanted, pool.layout, memory.salt):
-            block = pool.allocate()
+        pools = {pool.layout.codec.value: pool for pool in memory.pools}
+        layouts = {codec: pool.layout for codec, pool in pools.items()}
+        for stored in self.sound_blocks(wanted, layouts, memory.salt):
+            block = pools[stored.codec].allocate()
             if block is None:
                 break
             fill(block, stored.payload)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.memory.block_pool import Arena, Block
-from engine.memory.codec import BlockLayout
+from engine.memory.block_pool import BlockPool, ByteBudget
+from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.cold_reader import Wanted, fill
+from engine.memory.packing import numbers_of, write_numbers
 from engine.memory.prefix_index import ROOT, TOKEN_BYTES, chain_salt
+from engine.memory.quantize import Rotation, rotate
 from engine.memory.sequence import from_bytes
-from engine.memory.snapshot import write_tail
+from engine.memory.snapshot import tail_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from engine.memory.block_pool import Block
     from engine.memory.cold_reader import ColdReader
     from engine.memory.groups import Groups
     from engine.memory.interface import MemorySpec
@@ -39,6 +42,7 @@ class Converter:
         stagings = [_Staging(self._spec, body, index) for index in range(len(body.hashes))]
         streams = zip(*(staging.chunks(self._reader) for staging in stagings), strict=False)
         token_ids = from_bytes(body.token_ids)
+        found.num_pinned = body.num_pinned
         for chunks in streams:
             num_tokens = chunks[0][0].shape[2]
             if not self._groups.reserve([(found, found.length + num_tokens)]):
@@ -51,32 +55,38 @@ class Converter:
 
 
 class _Staging:
-    """A block of the foreign format, filled again and again."""
+    """Blocks of the foreign format, one per codec, filled again and again."""
 
     def __init__(self, spec: MemorySpec, body: ManifestBody, index: int) -> None:
         self._body = body
         self._index = index
-        self._layout = BlockLayout.of(spec.groups[index], body.codec, body.block_size)
+        group = spec.groups[index]
         self._salt = chain_salt(spec.fingerprint, body.codec, body.block_size, index)
-        arena = Arena(self._layout, 1, torch.device("cpu"))
-        self._block = Block(arena, 0, arena.raw.data_ptr())
+        self._layouts = {
+            codec.value: BlockLayout.of(group, codec, body.block_size)
+            for codec in (exact_codec(body.codec), body.codec)
+        }
+        self._blocks = {codec: _single(layout) for codec, layout in self._layouts.items()}
+        self._rotation = Rotation.of(body.codec, group.head_dim, torch.device("cpu"))
 
     def chunks(self, reader: ColdReader) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield keys and values (L, K, tokens, D) of one block after another, then of the tail."""
         num_sound = 0
         wanted = self._wanted()
-        for stored in reader.sound_blocks(wanted, self._layout, self._salt):
+        for stored in reader.sound_blocks(wanted, self._layouts, self._salt):
             num_sound += 1
-            fill(self._block, stored.payload)
-            yield self._numbers(self._body.block_size)
-        num_tail = self._body.num_tail_tokens
-        if num_sound == len(wanted) and num_tail:
-            write_tail(self._block, self._body.tails[self._index], num_tail)
-            yield self._numbers(num_tail)
+            block = self._blocks[stored.codec]
+            fill(block, stored.payload)
+            yield self._plain(*numbers_of(block, self._body.block_size))
+        if num_sound == len(wanted):
+            tail = self._body.tails[self._index]
+            layout = self._layouts[exact_codec(self._body.codec).value]
+            for keys, values in tail_numbers(tail, layout, self._body.num_tail_tokens):
+                yield self._plain(keys, values)
 
-    def _numbers(self, num_tokens: int) -> tuple[Tensor, Tensor]:
-        keys, values = (plane[0][:, :, :num_tokens] for plane in self._block.arena.whole_planes)
-        return keys, values
+    def _plain(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Undo the rotation of the foreign format."""
+        return rotate(keys, self._rotation.keys), rotate(values, self._rotation.values)
 
     def _wanted(self) -> SequenceOf[Wanted]:
         hashes = self._body.hashes[self._index]
@@ -93,13 +103,21 @@ class _Staging:
 
 def _write(table: BlockTable, position: int, keys: Tensor, values: Tensor) -> None:
     """Write keys and values (L, K, tokens, D) at position.. of a table that has room."""
+    rotation = table.memory.rotation
+    keys, values = rotate(keys, rotation.keys), rotate(values, rotation.values)
     size = table.memory.pool.layout.block_size
     num_tokens = keys.shape[2]
     done = 0
     while done < num_tokens:
         at, offset = divmod(position + done, size)
         count = min(size - offset, num_tokens - done)
-        block = table.blocks[at]
-        for plane, source in zip(block.arena.whole_planes, (keys, values), strict=True):
-            plane[block.slot][:, :, offset : offset + count] = source[:, :, done : done + count]
+        part = slice(done, done + count)
+        write_numbers(table.blocks[at], offset, keys[:, :, part], values[:, :, part])
         done += count
+
+
+def _single(layout: BlockLayout) -> Block:
+    """Return a block that belongs to nobody else."""
+    block = BlockPool(layout, ByteBudget(layout.slab_bytes)).allocate()
+    assert block is not None
+    return block

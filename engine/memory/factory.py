@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import psutil
-
+from engine.device import free_memory_bytes
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
 from engine.memory.block_pool import ARENAS_PER_POOL
-from engine.memory.codec import BlockLayout
+from engine.memory.codec import BlockLayout, exact_codec, is_quantised
+from engine.memory.packing import EXACT_RECENT_TOKENS
 
 if TYPE_CHECKING:
-    from engine.config import EngineConfig
+    from engine.config import EngineConfig, KVCodec
     from engine.memory.interface import ColdStore, Memory, MemorySpec
 
 DEFAULT_CONTEXT_LENGTH = 8192
@@ -39,10 +39,15 @@ def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
     context_length = config.context_length or DEFAULT_CONTEXT_LENGTH
     # A fork may copy one block per group, and every group may waste part of one.
     num_blocks = -(-context_length // config.block_size) + 2
-    slabs = (
-        BlockLayout.of(group, config.kv_codec, config.block_size).slab_bytes
-        for group in spec.groups
-    )
-    free_bytes: int = psutil.virtual_memory().available
-    needed_bytes = num_blocks * sum(slabs)
-    return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, free_bytes // 4)
+    needed_bytes = num_blocks * _slab_bytes(spec, config.kv_codec, config.block_size)
+    if is_quantised(config.kv_codec):
+        # Tokens are written and recent ones kept in exact blocks.
+        num_exact = 4 + -(-(config.prefill_chunk + EXACT_RECENT_TOKENS) // config.block_size)
+        exact = _slab_bytes(spec, exact_codec(config.kv_codec), config.block_size)
+        needed_bytes += num_exact * exact
+    return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, free_memory_bytes() // 4)
+
+
+def _slab_bytes(spec: MemorySpec, codec: KVCodec, block_size: int) -> int:
+    """Return the bytes of one block of every group."""
+    return sum(BlockLayout.of(group, codec, block_size).slab_bytes for group in spec.groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.memory.packing import copy_tokens, settle
 from engine.memory.sequence import BlockTable, Sequence
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Groups:
         for table in found.tables:
             for at in range(len(table.hashes), found.length // size):
                 table.seal_next(found.token_bytes(at * size, (at + 1) * size))
+        settle(found)
 
     def cut(self, found: Sequence, length: int) -> None:
         """Drop everything behind length, which lies at a block border or in the open tail."""
@@ -71,32 +73,21 @@ class Groups:
         made: list[Block] = []
         for memory, block in zip(self.memories, blocks, strict=True):
             # Held, so that making room for the copy cannot evict what is to be copied.
-            memory.pool.acquire(block)
+            block.pool.acquire(block)
             copy = memory.pool.allocate()
             if copy is not None:
-                _copy_tokens(block, copy, num_tokens)
+                copy_tokens(block, copy, num_tokens)
                 made.append(copy)
-            memory.pool.release(block)
+            block.pool.release(block)
         if len(made) == len(blocks):
             return made
-        self.give_back(made)
+        for copy in made:
+            copy.pool.release(copy)
         return None
-
-    def give_back(self, blocks: Iterable[Block]) -> None:
-        """Free open blocks, one per group, that never came into a sequence."""
-        for block in blocks:
-            memory = next(m for m in self.memories if m.pool.owns(block))
-            memory.pool.release(block)
-
-
-def _copy_tokens(source: Block, target: Block, num_tokens: int) -> None:
-    for from_plane, to_plane in zip(
-        source.arena.whole_planes, target.arena.whole_planes, strict=True
-    ):
-        to_plane[target.slot][:, :, :num_tokens] = from_plane[source.slot][:, :, :num_tokens]
 
 
 def _undo(before: SequenceOf[tuple[BlockTable, int]]) -> None:
     for table, num_blocks in before:
         while len(table.blocks) > num_blocks:
-            table.memory.pool.release(table.blocks.pop())
+            block = table.blocks.pop()
+            block.pool.release(block)

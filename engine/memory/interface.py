@@ -192,6 +192,14 @@ class NativeStepView(StepView, Protocol):
         """Return the layout of quantised blocks; None where the codec has none."""
         ...
 
+    def is_rotated(self, layer: int) -> tuple[bool, bool]:
+        """Tell whether keys, and whether values, are stored times the Hadamard matrix.
+
+        Then queries and new keys (and values) are multiplied by it first, and outputs afterwards
+        where values are. See engine/memory/quantize.py.
+        """
+        ...
+
     def window(self, layer: int) -> int | None:
         """Return the tokens a query of this layer sees, itself included; None is all."""
         ...

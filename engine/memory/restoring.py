@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from engine.errors import SnapshotError
 from engine.memory.attaching import Attacher
-from engine.memory.codec import BlockLayout
+from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.converting import Converter
 from engine.memory.interface import Match
-from engine.memory.prefix_index import chain_hashes, chain_salt
+from engine.memory.packing import write_numbers
+from engine.memory.prefix_index import TOKEN_BYTES, chain_hashes, chain_salt
 from engine.memory.sequence import from_bytes
-from engine.memory.snapshot import unpack_body, write_tail
+from engine.memory.snapshot import tail_numbers, unpack_body
 
 if TYPE_CHECKING:
     from engine.config import KVCodec
@@ -68,28 +69,40 @@ class Restorer:
             raise _unusable("its sizes contradict each other")
         if len(body.hashes) != len(self._spec.groups) or len(body.tails) != len(body.hashes):
             raise _unusable("its layer groups differ")
-        layouts = [BlockLayout.of(g, body.codec, body.block_size) for g in self._spec.groups]
-        for index, (layout, hashes, tail) in enumerate(
-            zip(layouts, body.hashes, body.tails, strict=True)
-        ):
-            salt = chain_salt(self._spec.fingerprint, body.codec, body.block_size, index)
-            if tuple(chain_hashes(body.token_ids, body.block_size, salt)) != hashes:
-                raise _unusable("its block hashes do not follow from its tokens")
-            if len(tail) != layout.bytes_of_tokens(body.num_tail_tokens):
-                raise _unusable("its open tail has the wrong size")
+        if body.num_tail_tokens < 0 or len(set(map(len, body.hashes))) != 1:
+            raise _unusable("its groups differ in length")
+        for index in range(len(body.hashes)):
+            self._verify_group(body, index)
         return body
+
+    def _verify_group(self, body: ManifestBody, index: int) -> None:
+        salt = chain_salt(self._spec.fingerprint, body.codec, body.block_size, index)
+        hashes = body.hashes[index]
+        settled = body.token_ids[: len(hashes) * body.block_size * TOKEN_BYTES]
+        if tuple(chain_hashes(settled, body.block_size, salt)) != hashes:
+            raise _unusable("its block hashes do not follow from its tokens")
+        codec = exact_codec(body.codec)
+        layout = BlockLayout.of(self._spec.groups[index], codec, body.block_size)
+        if len(body.tails[index]) != layout.bytes_of_tokens(body.num_tail_tokens):
+            raise _unusable("its tail has the wrong size")
 
     def _place(self, found: Sequence, body: ManifestBody) -> int:
         """Put blocks and tail in place; return how many tokens came from the store."""
-        num_cold = Attacher(self._groups, self._reader).extend(found, body.token_ids)
-        num_full = body.num_tokens - body.num_tail_tokens
-        if found.length < num_full or body.num_tail_tokens == 0:
+        num_settled = body.num_tokens - body.num_tail_tokens
+        settled = body.token_ids[: num_settled * TOKEN_BYTES]
+        found.num_pinned = body.num_pinned
+        num_cold = Attacher(self._groups, self._reader).extend(found, settled)
+        if found.length < num_settled or body.num_tail_tokens == 0:
             return num_cold
         if not self._groups.reserve([(found, body.num_tokens)]):
             return num_cold
         for table, tail in zip(found.tables, body.tails, strict=True):
-            write_tail(table.blocks[-1], tail, body.num_tail_tokens)
-        found.token_ids.extend(from_bytes(body.token_ids)[num_full:])
+            blocks = table.blocks[len(table.hashes) :]
+            numbers = tail_numbers(tail, table.memory.pool.layout, body.num_tail_tokens)
+            for block, (keys, values) in zip(blocks, numbers, strict=True):
+                write_numbers(block, 0, keys, values)
+        found.token_ids.extend(from_bytes(body.token_ids)[num_settled:])
+        self._groups.seal_full(found)
         return num_cold + body.num_tail_tokens
 
 

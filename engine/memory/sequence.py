@@ -9,6 +9,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from engine.memory.block_pool import share_blocks
 from engine.memory.prefix_index import ROOT, TOKEN_BYTES, chain_hash
 
 if TYPE_CHECKING:
@@ -16,15 +17,34 @@ if TYPE_CHECKING:
 
     from engine.memory.block_pool import Block, BlockPool
     from engine.memory.interface import AttentionGroup
+    from engine.memory.quantize import Rotation
 
 
 @dataclass(slots=True)
 class GroupMemory:
-    """What all sequences share for one attention group: its pool and its hash salt."""
+    """What all sequences share for one attention group.
+
+    pool: of exact blocks, the only ones that are written token by token. packed: of quantised
+    blocks, where the codec has them. salt: of the chain hashes.
+    """
 
     group: AttentionGroup
     pool: BlockPool
+    packed: BlockPool | None
     salt: bytes
+    rotation: Rotation
+
+    @property
+    def pools(self) -> tuple[BlockPool, ...]:
+        """Return the pools there are."""
+        return (self.pool,) if self.packed is None else (self.pool, self.packed)
+
+    def find(self, block_hash: bytes) -> Block | None:
+        """Return the hot block of this hash, an exact one before a quantised one."""
+        found = self.pool.index.get(block_hash)
+        if found is None and self.packed is not None:
+            return self.packed.index.get(block_hash)
+        return found
 
 
 @dataclass(slots=True)
@@ -32,12 +52,13 @@ class BlockTable:
     """The blocks of one sequence in one group.
 
     hashes: of the sealed blocks, which come first; at most one open block with tokens follows,
-    then reserved ones.
+    then reserved ones. num_settled: how many of the sealed ones are in their final codec.
     """
 
     memory: GroupMemory
     blocks: list[Block] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
+    num_settled: int = 0
 
     def tip(self, num_blocks: int) -> bytes:
         """Return the hash of the last of the first num_blocks blocks."""
@@ -55,16 +76,19 @@ class BlockTable:
     def cut(self, num_blocks: int) -> None:
         """Give up every block from num_blocks on, the last one first."""
         while len(self.blocks) > num_blocks:
-            self.memory.pool.release(self.blocks.pop())
+            block = self.blocks.pop()
+            block.pool.release(block)
         del self.hashes[num_blocks:]
+        self.num_settled = min(self.num_settled, num_blocks)
 
     def seal_next(self, token_ids: bytes) -> None:
         """Seal the first open block, which holds these tokens."""
         at = len(self.hashes)
         parent = self.tip(at)
         block_hash = chain_hash(parent, token_ids, self.memory.salt)
-        self.blocks[at] = self.memory.pool.seal(
-            self.blocks[at], block_hash=block_hash, parent=parent, token_ids=token_ids
+        block = self.blocks[at]
+        self.blocks[at] = block.pool.seal(
+            block, block_hash=block_hash, parent=parent, token_ids=token_ids
         )
         self.hashes.append(block_hash)
 
@@ -80,13 +104,14 @@ class BlockTable:
         assert not other.blocks
         other.blocks = self.blocks[:num_blocks]
         other.hashes = self.hashes[:num_blocks]
-        self.memory.pool.share(other.blocks)
+        other.num_settled = min(self.num_settled, num_blocks)
+        share_blocks(other.blocks)
 
     def append_shared(self, block: Block) -> None:
         """Take a sealed block as the next one."""
         assert block.hash is not None
         assert len(self.blocks) == len(self.hashes)
-        self.memory.pool.acquire(block)
+        block.pool.acquire(block)
         self.blocks.append(block)
         self.hashes.append(block.hash)
 
@@ -95,12 +120,14 @@ class BlockTable:
 class Sequence:
     """Tokens in place and their block tables, one per group.
 
-    token_ids: those evaluated. num_reserved: tokens there is room for.
+    token_ids: those evaluated. num_reserved: tokens there is room for. num_pinned: leading tokens
+    that stay exact, for system prompts.
     """
 
     tables: list[BlockTable]
     token_ids: array[int] = field(default_factory=lambda: array("i"))
     num_reserved: int = 0
+    num_pinned: int = 0
 
     @property
     def length(self) -> int:

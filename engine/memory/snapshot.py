@@ -2,13 +2,15 @@
 
 A manifest body is ``magic (4) | header length u32 | crc32 u32 | header | sections``, little-endian.
 The crc covers header and sections. The header is JSON and names the length of every section:
-token ids (int32), block hashes (16 bytes each, group by group), the open tail of each group, the
-session's log. Knows no SQL; blocks reach it by their hashes.
+token ids (int32), block hashes (16 bytes each, group by group), the tail of each group, the
+session's log. The tail is what is not in blocks of their final codec yet: always exact, block after
+block, plane after plane, each [layer][head][token][width] without padding. Knows no SQL.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -23,9 +25,15 @@ from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
 from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES
 
 if TYPE_CHECKING:
-    from engine.memory.block_pool import Block, BlockPool
+    from collections.abc import Iterator
+    from collections.abc import Sequence as SequenceOf
+
+    from torch import Tensor
+
+    from engine.memory.block_pool import Block
+    from engine.memory.codec import BlockLayout
     from engine.memory.interface import ColdStore
-    from engine.memory.sequence import BlockTable, Sequence
+    from engine.memory.sequence import Sequence
 
 MAGIC = b"RPM1"
 _PREFIX = struct.Struct("<4sII")
@@ -35,8 +43,8 @@ _PREFIX = struct.Struct("<4sII")
 class ManifestBody:
     """The verified content of a manifest.
 
-    token_ids: int32 little-endian. hashes: of the sealed blocks, per group. tails: per group, the
-    bytes of the tokens after the last sealed block, plane after plane, each [layer][head][token].
+    token_ids: int32 little-endian. hashes: of the settled blocks, per group. tails: per group, the
+    numbers of the tokens after those. num_pinned: leading tokens that stay exact.
     """
 
     codec: KVCodec
@@ -45,6 +53,7 @@ class ManifestBody:
     hashes: tuple[tuple[bytes, ...], ...]
     tails: tuple[bytes, ...]
     log: bytes
+    num_pinned: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -53,8 +62,8 @@ class ManifestBody:
 
     @property
     def num_tail_tokens(self) -> int:
-        """Tokens after the last sealed block."""
-        return self.num_tokens % self.block_size
+        """Tokens after the last settled block."""
+        return self.num_tokens - len(self.hashes[0]) * self.block_size
 
     def pack(self) -> bytes:
         """Return the body as bytes."""
@@ -66,6 +75,7 @@ class ManifestBody:
                 "hashes": [len(hashes) for hashes in self.hashes],
                 "tail_bytes": [len(tail) for tail in self.tails],
                 "log_bytes": len(self.log),
+                "pinned": self.num_pinned,
             }
         ).encode()
         hashes = b"".join(h for group in self.hashes for h in group)
@@ -123,31 +133,44 @@ def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
     hashes = tuple(_split(section) for section in sections[1 : 1 + num_groups])
     codec = KVCodec(header["codec"])
     tails = tuple(sections[1 + num_groups : -1])
-    return ManifestBody(codec, header["block_size"], sections[0], hashes, tails, sections[-1])
+    return ManifestBody(
+        codec, header["block_size"], sections[0], hashes, tails, sections[-1], header["pinned"]
+    )
 
 
 def _split(section: bytes) -> tuple[bytes, ...]:
     return tuple(section[at : at + HASH_BYTES] for at in range(0, len(section), HASH_BYTES))
 
 
-def read_tail(block: Block, num_tokens: int) -> bytes:
-    """Return the first num_tokens tokens of a block, plane after plane."""
-    parts = (
-        plane[block.slot][:, :, :num_tokens].contiguous().view(-1)
-        for plane in block.arena.whole_planes
-    )
-    return b"".join(part.cpu().view(torch.uint8).numpy().tobytes() for part in parts)
+def read_tail(blocks: SequenceOf[Block], num_tokens: int) -> bytes:
+    """Return the numbers of the first num_tokens tokens of some exact blocks."""
+    parts: list[bytes] = []
+    for block in blocks:
+        count = min(num_tokens, block.layout.block_size)
+        num_tokens -= count
+        for plane in block.arena.whole_planes:
+            part = plane[block.slot][:, :, :count].contiguous().view(-1)
+            parts.append(part.cpu().view(torch.uint8).numpy().tobytes())
+    assert num_tokens == 0
+    return b"".join(parts)
 
 
-def write_tail(block: Block, tail: bytes, num_tokens: int) -> None:
-    """Write what read_tail returned into the start of an open block."""
+def tail_numbers(
+    tail: bytes, layout: BlockLayout, num_tokens: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield keys and values (L, K, tokens, D) of each block of a tail, one of the right size."""
     at = 0
-    for plane in block.arena.whole_planes:
-        target = plane[block.slot][:, :, :num_tokens]
-        num_bytes = target.numel() * target.element_size()
-        source = torch.frombuffer(bytearray(tail[at : at + num_bytes]), dtype=target.dtype)
-        target.copy_(source.view(target.shape))
-        at += num_bytes
+    while num_tokens:
+        count = min(num_tokens, layout.block_size)
+        num_tokens -= count
+        planes: list[Tensor] = []
+        for plane in layout.planes:
+            shape = (layout.num_layers, plane.shape[0], count, plane.shape[2])
+            num_bytes = math.prod(shape) * plane.dtype.itemsize
+            source = torch.frombuffer(bytearray(tail[at : at + num_bytes]), dtype=plane.dtype)
+            planes.append(source.view(shape))
+            at += num_bytes
+        yield planes[0], planes[1]
 
 
 class SnapshotWriter:
@@ -173,7 +196,7 @@ class SnapshotWriter:
         self.collect()
         packed = body.pack()
         names = tuple(h for group in body.hashes for h in group)
-        blocks = self._missing(sequence, names)
+        blocks = self._missing(sequence, body)
         key = (conversation_id, branch)
         state = zlib.crc32(packed)
         if not blocks and self._written.get(key) == state:
@@ -184,36 +207,35 @@ class SnapshotWriter:
         manifest = Manifest(
             conversation_id, branch, self._fingerprint, body.num_tokens, names, packed
         )
-        stored = tuple(_stored(pool, block) for pool, block in blocks)
+        stored = tuple(map(_stored, blocks))
         return SnapshotJob(manifest, stored, lambda written: self._reports.put((pending, written)))
 
     def collect(self) -> None:
         """Take in what the writer thread has reported."""
         while not self._reports.empty():
             pending, is_written = self._reports.get()
-            for pool, block in reversed(pending.blocks):
+            for block in reversed(pending.blocks):
                 assert block.hash is not None
                 self._in_flight.discard(block.hash)
-                pool.stop_reading(block)
+                block.pool.stop_reading(block)
             if not is_written and self._written.get(pending.key) == pending.state:
                 del self._written[pending.key]
 
-    def _missing(
-        self, sequence: Sequence, names: tuple[bytes, ...]
-    ) -> list[tuple[BlockPool, Block]]:
+    def _missing(self, sequence: Sequence, body: ManifestBody) -> list[Block]:
         assert self._store is not None
+        names = tuple(h for group in body.hashes for h in group)
         present = self._store.existing(self._fingerprint, names) | self._in_flight
         return [
-            (table.memory.pool, block)
-            for table in sequence.tables
-            for block in _sealed(table)
+            block
+            for table, hashes in zip(sequence.tables, body.hashes, strict=True)
+            for block in table.blocks[: len(hashes)]
             if block.hash not in present
         ]
 
     def _start(self, pending: _Pending) -> None:
-        for pool, block in pending.blocks:
+        for block in pending.blocks:
             assert block.hash is not None
-            pool.start_reading(block)
+            block.pool.start_reading(block)
             self._in_flight.add(block.hash)
 
 
@@ -223,21 +245,17 @@ class _Pending:
 
     key: tuple[str, str]
     state: int
-    blocks: list[tuple[BlockPool, Block]]
+    blocks: list[Block]
 
 
-def _sealed(table: BlockTable) -> list[Block]:
-    return table.blocks[: len(table.hashes)]
-
-
-def _stored(pool: BlockPool, block: Block) -> StoredBlock:
+def _stored(block: Block) -> StoredBlock:
     assert block.hash is not None
     payload = block.payload()
     return StoredBlock(
         hash=block.hash,
         parent=block.parent,
         token_ids=block.token_ids,
-        codec=pool.layout.codec.value,
+        codec=block.layout.codec.value,
         payload=payload,
         crc32=zlib.crc32(payload),
     )

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from engine.config import KVCodec
 from engine.memory.attend import attend_fused, attend_plain, causal_bias
+from engine.memory.codec import is_quantised
 from engine.memory.interface import NativeLayout, NativeTable
+from engine.memory.quantize import rotate, unpack_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
@@ -58,9 +61,13 @@ class _Run:
     count: int
     at: int
 
-    def copy_to(self, target: Tensor, plane: int, slot: int) -> None:
-        """Copy one layer's plane into target (K, N, block_size, D)."""
-        source = self.arena.planes[plane][slot][self.start : self.start + self.count]
+    def planes(self, slot: int) -> list[Tensor]:
+        """Return one layer's planes, each (count, K, block_size, width)."""
+        part = slice(self.start, self.start + self.count)
+        return [plane[slot][part] for plane in self.arena.planes]
+
+    def put(self, target: Tensor, source: Tensor) -> None:
+        """Copy what belongs to these slabs, (count, K, ...), into target (K, N, ...)."""
         target[:, self.at : self.at + self.count].copy_(source.transpose(0, 1))
 
 
@@ -72,10 +79,34 @@ class _Scattered:
     slots: Tensor
     places: Tensor
 
-    def copy_to(self, target: Tensor, plane: int, slot: int) -> None:
-        """Copy one layer's plane into target (K, N, block_size, D)."""
-        source = self.arena.planes[plane][slot].index_select(0, self.slots)
+    def planes(self, slot: int) -> list[Tensor]:
+        """Return one layer's planes, each (count, K, block_size, width)."""
+        return [plane[slot].index_select(0, self.slots) for plane in self.arena.planes]
+
+    def put(self, target: Tensor, source: Tensor) -> None:
+        """Copy what belongs to these slabs, (count, K, ...), into target (K, N, ...)."""
         target.index_copy_(1, self.places, source.transpose(0, 1).to(target.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What the queries of a slice see in one layer.
+
+    keys, values: (K, S, D). key_scales, value_scales: (K, S), to be multiplied in; None is 1.
+    """
+
+    keys: Tensor
+    values: Tensor
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
+
+    def scaled(self) -> tuple[Tensor, Tensor]:
+        """Return keys and values with their scales, multiplied in place."""
+        if self.key_scales is not None:
+            self.keys.mul_(self.key_scales[..., None])
+        if self.value_scales is not None:
+            self.values.mul_(self.value_scales[..., None])
+        return self.keys, self.values
 
 
 def _pieces(blocks: SequenceOf[Block]) -> list[_Run] | list[_Scattered]:
@@ -89,6 +120,26 @@ def _pieces(blocks: SequenceOf[Block]) -> list[_Run] | list[_Scattered]:
         runs.append(_Run(first.arena, first.slot, end - start, start))
         start = end
     return runs if len(runs) <= max(16, len(blocks) // 8) else _scattered(blocks)
+
+
+def _put_mixed(
+    piece: _Run | _Scattered,
+    slot: int,
+    numbers: tuple[Tensor, Tensor],
+    scales: tuple[Tensor, Tensor],
+) -> None:
+    """Copy one layer's numbers as stored, and their scales apart where they are one per token."""
+    planes = piece.planes(slot)
+    codec = piece.arena.layout.codec
+    piece.put(numbers[KEYS], planes[KEYS])
+    if codec is KVCodec.K8V4:
+        piece.put(scales[KEYS], planes[2].squeeze(-1))
+        piece.put(numbers[VALUES], unpack_values(codec, planes[VALUES], planes[3]))
+        return
+    piece.put(numbers[VALUES], planes[VALUES])
+    if is_quantised(codec):
+        piece.put(scales[KEYS], planes[2].squeeze(-1))
+        piece.put(scales[VALUES], planes[3].squeeze(-1))
 
 
 def _follows(first: Block, block: Block, distance: int) -> bool:
@@ -126,6 +177,7 @@ class _SliceStep:
         self._first_block = self._first_key // size
         self._blocks = table.blocks[: -(-self.end // size)]
         self._pieces = _pieces(self._blocks[self._first_block :])
+        self._is_mixed = any(piece.arena.layout is not self._layout for piece in self._pieces)
         self._targets = self._write_targets()
         self._window = window
         is_whole = self.first_position == 0 and (window is None or self.end <= window)
@@ -138,26 +190,40 @@ class _SliceStep:
                 target = arena.planes[plane][slot]
                 target[slots, :, offsets] = source[rows].to(target.dtype)
 
-    def gather(self, slot: int) -> tuple[Tensor, Tensor]:
-        """Return visible keys and values of a layer, each (K, S, D), in scratch memory."""
-        return self._gather(slot, KEYS), self._gather(slot, VALUES)
+    def gather(self, slot: int) -> Gathered:
+        """Return what is visible in a layer, in scratch memory."""
+        keys, values = self._buffer(KEYS), self._buffer(VALUES)
+        if not self._is_mixed:
+            for piece in self._pieces:
+                key_plane, value_plane = piece.planes(slot)
+                piece.put(keys, key_plane)
+                piece.put(values, value_plane)
+            return Gathered(self._visible(keys), self._visible(values))
+        key_scales, value_scales = keys.new_ones(keys.shape[:3]), keys.new_ones(keys.shape[:3])
+        for piece in self._pieces:
+            _put_mixed(piece, slot, (keys, values), (key_scales, value_scales))
+        parts = (keys, values, key_scales, value_scales)
+        return Gathered(*(self._visible(part) for part in parts))
 
     def native_table(self) -> NativeTable:
         """Return the addresses of the slabs."""
         pointers = np.fromiter((block.pointer for block in self._blocks), np.int64)
-        is_packed = np.zeros(len(pointers), np.uint8)
+        is_packed = np.fromiter(
+            (is_quantised(block.layout.codec) for block in self._blocks), np.uint8
+        )
         return NativeTable(pointers, is_packed, self.first_position, self.end)
 
-    def _gather(self, slot: int, plane: int) -> Tensor:
+    def _buffer(self, plane: int) -> Tensor:
+        """Return scratch (K, N, block_size, D) for the visible blocks."""
         heads, size, width = self._layout.planes[plane].shape
         num_blocks = len(self._blocks) - self._first_block
         flat = self._scratch.take(plane, heads * num_blocks * size * width)
-        target = flat.view(heads, num_blocks, size, width)
-        for piece in self._pieces:
-            piece.copy_to(target, plane, slot)
-        start = self._first_block * size
-        visible = slice(self._first_key - start, self.end - start)
-        return target.view(heads, num_blocks * size, width)[:, visible]
+        return flat.view(heads, num_blocks, size, width)
+
+    def _visible(self, part: Tensor) -> Tensor:
+        """Return (K, S, ...) of (K, N, block_size, ...): without what no query sees."""
+        start = self._first_block * self._layout.block_size
+        return part.flatten(1, 2)[:, self._first_key - start : self.end - start]
 
     def explicit_bias(self) -> Tensor | None:
         """Return the mask (T, S) even where torch's own would do; None for one query."""
@@ -177,6 +243,7 @@ class _SliceStep:
             block = self._blocks[position // size]
             assert block.hash is None
             assert block.ref_count == 1
+            assert block.layout is self._layout
             rows.setdefault(block.arena, []).append((row, block.slot, position % size))
         return [_target(arena, entries, self.num_queries) for arena, entries in rows.items()]
 
@@ -245,13 +312,15 @@ class PagedStepView:
         """
         group = self._groups[layer]
         slot = group.slots[layer]
-        queries = q.to(self._scratch.dtype)
-        out = torch.empty_like(q)
+        rotation = group.memory.rotation
+        queries = rotate(q.to(self._scratch.dtype), rotation.keys)
+        k, v = rotate(k, rotation.keys), rotate(v, rotation.values)
+        out = torch.empty_like(queries)
         for step in group.slices:
             step.write(slot, k[step.rows], v[step.rows])
-            keys, values = step.gather(slot)
-            out[step.rows] = _attend(step, queries[step.rows], keys, values, scale, soft_cap, sinks)
-        return out
+            seen = step.gather(slot)
+            out[step.rows] = _attend(step, queries[step.rows], seen, scale, soft_cap, sinks)
+        return rotate(out, rotation.values).to(q.dtype)
 
     def tables(self, layer: int) -> SequenceOf[NativeTable]:
         """Return one table per batch slice; the same objects for all layers of a group."""
@@ -267,7 +336,14 @@ class PagedStepView:
 
     def packed_layout(self, layer: int) -> NativeLayout | None:
         """Return the layout of quantised blocks; None where the codec has none."""
-        return None
+        group = self._groups[layer]
+        packed = group.memory.packed
+        return None if packed is None else _native_layout(packed.layout, group.slots[layer])
+
+    def is_rotated(self, layer: int) -> tuple[bool, bool]:
+        """Tell whether keys, and whether values, are stored times the Hadamard matrix."""
+        rotation = self._groups[layer].memory.rotation
+        return rotation.keys is not None, rotation.values is not None
 
     def window(self, layer: int) -> int | None:
         """Return the tokens a query of this layer sees, itself included; None is all."""
@@ -277,17 +353,26 @@ class PagedStepView:
 def _attend(
     step: _SliceStep,
     q: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    seen: Gathered,
     scale: float,
     soft_cap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
     """Choose the product for one slice."""
     if step.num_queries > 1 and soft_cap is None and sinks is None:
+        keys, values = seen.scaled()
         return attend_fused(q, keys, values, scale=scale, bias=step.bias)
-    bias = step.explicit_bias()
-    return attend_plain(q, keys, values, scale=scale, bias=bias, soft_cap=soft_cap, sinks=sinks)
+    return attend_plain(
+        q,
+        seen.keys,
+        seen.values,
+        scale=scale,
+        bias=step.explicit_bias(),
+        soft_cap=soft_cap,
+        sinks=sinks,
+        key_scales=seen.key_scales,
+        value_scales=seen.value_scales,
+    )
 
 
 def _native_layout(layout: BlockLayout, slot: int) -> NativeLayout:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def breakdown_of(groups: Groups, budget: ByteBudget, store: ColdStore | None) -> MemoryBreakdown:
     """Count blocks and bytes of every tier."""
-    pools = [memory.pool for memory in groups.memories]
+    pools = [pool for memory in groups.memories for pool in memory.pools]
     num_blocks = sum(pool.num_blocks for pool in pools)
     hot_bytes = sum(pool.num_blocks * pool.layout.slab_bytes for pool in pools)
     extra = [
@@ -23,7 +23,7 @@ def breakdown_of(groups: Groups, budget: ByteBudget, store: ColdStore | None) ->
         for block in pool.blocks()
         if block.ref_count > 1
     ]
-    slab_bytes = sum(pool.layout.slab_bytes for pool in pools)
+    slab_bytes = sum(memory.pools[-1].layout.slab_bytes for memory in groups.memories)
     tiers = [TierUse("hot", hot_bytes, budget.limit_bytes, num_blocks)]
     if store is not None:
         tiers.append(TierUse("cold", store.used_bytes(), store.budget_bytes(), 0))

@@ -1,0 +1,122 @@
+"""Blocks in two codecs: what stays exact, and when the rest is quantised.
+
+In a quantised memory tokens are written into exact blocks. A sealed block is quantised once, when
+it has fallen behind the recent window; the first block and pinned text stay exact.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.memory.codec import is_quantised
+from engine.memory.quantize import pack_planes, unpack_values
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from engine.memory.block_pool import Block
+    from engine.memory.sequence import BlockTable, Sequence
+
+# Attention sinks live in the first block, and most of what a query looks at in the last tokens.
+EXACT_RECENT_TOKENS = 64
+
+
+def settle(found: Sequence, *, exact_recent: int = EXACT_RECENT_TOKENS) -> None:
+    """Bring every sealed block of a sequence that is old enough into its final codec.
+
+    Stops early, to go on another time, where there is no room for a quantised copy.
+    """
+    for table in found.tables:
+        if table.memory.packed is None:
+            table.num_settled = len(table.hashes)
+        else:
+            _settle(table, found, exact_recent)
+
+
+def numbers_of(block: Block, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values (L, K, tokens, D) of a block as they are stored, rotated or not."""
+    planes = [plane[block.slot][:, :, :num_tokens] for plane in block.arena.whole_planes]
+    codec = block.layout.codec
+    if not is_quantised(codec):
+        return planes[0], planes[1]
+    keys, values, key_scales, value_scales = planes
+    return keys.float() * key_scales.float(), unpack_values(codec, values, value_scales)
+
+
+def copy_tokens(source: Block, target: Block, num_tokens: int) -> None:
+    """Copy the first num_tokens tokens of any block into an exact one of the same memory."""
+    is_plain = source.layout.codec is target.layout.codec and source.arena.raw.device.type == "cpu"
+    if not is_plain:
+        write_numbers(target, 0, *numbers_of(source, num_tokens))
+        return
+    # By numpy, on this thread alone: for so few bytes waking torch's threads costs more.
+    for from_plane, to_plane in zip(
+        source.arena.whole_planes, target.arena.whole_planes, strict=True
+    ):
+        part = _bytes_of(from_plane[source.slot])[:, :, :num_tokens]
+        _bytes_of(to_plane[target.slot])[:, :, :num_tokens] = part
+
+
+def write_numbers(block: Block, offset: int, keys: Tensor, values: Tensor) -> None:
+    """Write keys and values (L, K, tokens, D) into an exact block from token offset on."""
+    assert block.hash is None
+    assert not is_quantised(block.layout.codec)
+    for plane, source in zip(block.arena.whole_planes, (keys, values), strict=True):
+        plane[block.slot][:, :, offset : offset + source.shape[2]] = source
+
+
+def _bytes_of(plane: Tensor) -> npt.NDArray[np.uint8]:
+    """Return (L, K, tokens, bytes) over the memory of one block's plane."""
+    array: npt.NDArray[np.uint8] = plane.view(torch.uint8).numpy()
+    return array
+
+
+def _settle(table: BlockTable, found: Sequence, exact_recent: int) -> None:
+    size = table.memory.pool.layout.block_size
+    limit = min(len(table.hashes), max(0, found.length - exact_recent) // size)
+    # What lies before a quantised block is old, so that all after the settled ones is exact.
+    for at in range(len(table.hashes), limit, -1):
+        if is_quantised(table.blocks[at - 1].layout.codec):
+            limit = at
+            break
+    num_exact = max(1, -(-found.num_pinned // size))
+    for at in range(table.num_settled, limit):
+        if at >= num_exact and not _pack(table, at):
+            return
+        table.num_settled = at + 1
+
+
+def _pack(table: BlockTable, at: int) -> bool:
+    """Put a quantised block in the place of an exact one; False when there is no room."""
+    exact = table.blocks[at]
+    pool = table.memory.packed
+    assert pool is not None
+    if exact.pool is pool:
+        return True
+    assert exact.hash is not None
+    block = pool.index.get(exact.hash)
+    if block is not None:
+        pool.acquire(block)
+    else:
+        block = pool.allocate()
+        if block is None:
+            return False
+        _write_packed(block, exact)
+        block = pool.seal(
+            block, block_hash=exact.hash, parent=exact.parent, token_ids=exact.token_ids
+        )
+    table.blocks[at] = block
+    exact.pool.release(exact)
+    exact.pool.drop(exact)
+    return True
+
+
+def _write_packed(block: Block, exact: Block) -> None:
+    keys, values = numbers_of(exact, exact.layout.block_size)
+    planes = pack_planes(block.layout.codec, keys, values)
+    for target, source in zip(block.arena.whole_planes, planes, strict=True):
+        target[block.slot].copy_(source)
