@@ -107,7 +107,7 @@ def time_to_window(start: float) -> float:
 
     start: time.perf_counter() when the process began its work.
     """
-    from app.paths import Paths
+    from app.paths import app_paths
     from app.services import Services
     from app.starter import fetch_starter
     from ui.appearance import Appearance
@@ -115,11 +115,11 @@ def time_to_window(start: float) -> float:
     from ui.main_window import MainWindow
     from ui.window_state import WindowState
 
-    paths = Paths.from_environment()
+    paths = app_paths()
     running = build_application()
     services = Services(paths)
     appearance = Appearance(services.settings)
-    window = MainWindow(services, appearance, WindowState(paths.home / "state.ini"), fetch_starter)
+    window = MainWindow(services, appearance, WindowState(paths.state), fetch_starter)
     moments: list[float] = []
     window.painted.connect(lambda: moments.append(time.perf_counter()))
     window.show()

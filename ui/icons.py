@@ -15,7 +15,7 @@ _STROKE = "1.75"
 
 
 def icon(name: str, color: str, *, disabled: str | None = None) -> QIcon:
-    """Return resources/icons/<name>.svg in a colour; color is "#rrggbb" or anything QColor knows."""
+    """Return resources/icons/<name>.svg in a colour, "#rrggbb" or anything QColor knows."""
     return _icon(name, color, disabled, _pixel_ratio())
 
 

@@ -1,1031 +1,1026 @@
 <?xml version="1.0" encoding="utf-8"?>
 <!DOCTYPE TS>
 <TS version="2.1" language="zh_CN">
-<context>
-    <name>AboutDialog</name>
-    <message>
-        <source>About Reprise</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Version {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Language models that run on your own machine, and never read the same text twice.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Nothing is sent anywhere. Your conversations, your models and what the models remember stay in files on this computer.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Free software under the Apache License 2.0. Icons by Lucide, ISC License.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Close</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>Actions</name>
-    <message>
-        <source>New chat</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Search conversations</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Rename conversation</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Delete conversation</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Conversation above</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Conversation below</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Open a model file…</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Models…</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Unload the model</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show or hide conversations</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show or hide the cache panel</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Settings</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Larger</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Smaller</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Original size</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Keyboard shortcuts</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>About Reprise</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Quit</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Like the system</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Light</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Dark</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Appearance</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Language</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Text size</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>CachePanel</name>
-    <message>
-        <source>Memory now</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Settings</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Cache panel</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>CacheStrip</name>
-    <message>
-        <source>{0} tokens ready, {1} to read, about {2}</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>CodeBlock</name>
-    <message>
-        <source>Copy</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>text</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Code, {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show all %1 lines</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show fewer lines</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Copied</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>Composer</name>
-    <message>
-        <source>Attach text files</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Choose a model to send this</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Message</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Stop (Esc)</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Write now, choose a model to send</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Message {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Send after this reply</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Enter</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Ctrl+Enter</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Send ({0})</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Will be queued after this reply</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ContextMeter</name>
-    <message>
-        <source>This conversation takes {0} of the {1} tokens the model can see</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ConversationDelegate</name>
-    <message>
-        <source>Title of the conversation</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ConversationListModel</name>
-    <message>
-        <source>New chat</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message numerus="yes">
-        <source>%n token(s) kept</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <source>%n would be read</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-        </translation>
-    </message>
-    <message>
-        <source>ready: {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>unread</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Pinned</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Archived</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Chats</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ConversationPane</name>
-    <message>
-        <source>New chat</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Search titles and text</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Search conversations</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Conversations</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Hide archived</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show archived</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Nothing found for “{0}”.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>No conversations yet. Write a message to begin the first one.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Rename</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Unpin</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Pin</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Take out of the archive</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Archive</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Delete</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>EmptyState</name>
-    <message>
-        <source>Explain why the sky is blue, first in one sentence, then in five.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Write a Python function that finds the longest word in a text, with a test.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Help me plan a quiet weekend by the sea for two people.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>What would you like to talk about?</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} answers on this computer. Nothing you write leaves it.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Choose a model to begin</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Open a GGUF file, drop one on this window, or get the small starter model. You can read and write here in the meantime.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Choose a model…</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ErrorDialog</name>
-    <message>
-        <source>Something went wrong</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Copied</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show details</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Copy details</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Close</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Hide details</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reprise met an error it did not expect. Your conversations are safe.</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>JumpButton</name>
-    <message>
-        <source>Jump to latest</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>LibraryModel</name>
-    <message>
-        <source>context {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>MainWindow</name>
-    <message>
-        <source>Conversation deleted</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Undo</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Message deleted</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>MessageEditor</name>
-    <message>
-        <source>Edit message</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The earlier version is kept</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Send</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Save</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Cancel</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>MessageView</name>
-    <message>
-        <source>Conversation</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>MessageWidget</name>
-    <message>
-        <source>Your message</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reply</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ModelButton</name>
-    <message>
-        <source>Choose a model</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Loading {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Model:</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ModelSwitch</name>
-    <message>
-        <source>Open a model file</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Models (*.gguf)</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ModelsDialog</name>
-    <message>
-        <source>Models</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>There is no model here yet. Open a .gguf file, or drop one on the window.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Open a file…</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Unload</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Close</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Load</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Load anyway</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>NowSection</name>
-    <message>
-        <source>In memory</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>What the model has read and goes on from instantly.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>In reserve</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Packed tighter in memory; back in a moment.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>On disk</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Kept over a restart; back in a fraction of a second.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Shared blocks</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Saved by sharing</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reused, last 20 turns</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Speed</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message numerus="yes">
-        <source>Saving, %n write(s) to go</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-        </translation>
-    </message>
-    <message>
-        <source>Everything is saved</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ReasoningSection</name>
-    <message>
-        <source>Thinking…</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Thoughts</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Thought for about {0} tokens</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ReplyFooter</name>
-    <message>
-        <source>Earlier version</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Later version</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>first token {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>reused {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>read {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Why?</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Why so much had to be read again</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>SafeModeDialog</name>
-    <message>
-        <source>Reprise did not end properly last time</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Your conversations are safe. If a model was the cause, start without it and choose another one.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Start as usual</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Start without a model</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>SettingsForm</name>
-    <message>
-        <source>reload</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reset</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reload the model to apply</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Conversations are not kept ready.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>now {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Fewer settings</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>More settings</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Keep conversations ready</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Stores what the model has read, so that nothing is read twice.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Memory precision</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Memory per 1,000 tokens; less precision holds more.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Context length</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>How much of a conversation the model can see at once.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Memory budget</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>RAM for conversations that go on instantly.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Disk budget</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The longest unused conversations make room for new ones.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Block size</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Smaller blocks share more, larger ones are faster.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Processor threads</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>More than the real cores rarely helps.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Give memory back after</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Idle conversations move from memory to disk.</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>ShortcutsDialog</name>
-    <message>
-        <source>Keyboard shortcuts</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Send the message</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>New line</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Stop the reply</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Edit the last message</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>StatusChip</name>
-    <message>
-        <source>Retry</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Continue</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Stopped</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The reply reached its length limit</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The reply failed</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>TierGauge</name>
-    <message>
-        <source>off</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} of {1}</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>TopBar</name>
-    <message>
-        <source>Show or hide conversations</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Show or hide the cache panel</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Cancel loading</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Menu</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>WaitingLine</name>
-    <message>
-        <source>Queued, next in line</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Queued, {0} before it</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Starting…</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reading %1 of %2 tokens</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>about {0} left</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>WelcomePage</name>
-    <message>
-        <source>Fetching the starter model, {0}</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Choose a model</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>These models are on this computer.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Welcome to Reprise</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Language models that run on your own machine, and never read the same text twice. Nothing is sent anywhere. All it needs is a model.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Get the starter model</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>SmolLM2 135M, 98 MB, Apache License 2.0. Small and quick, for a first try.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Open a model file…</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Or drop a .gguf file anywhere on this window.</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>WhyPopover</name>
-    <message>
-        <source>{0} tokens were read again</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Reuse ended at token {0}.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Before</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Now</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The conversation was new to this model.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>An earlier message or the system prompt was changed. Everything after the change has to be read again.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>This model&apos;s chat template changes earlier replies, for example it drops their thoughts. What follows the first changed place has to be read again.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The state of this conversation was let go to stay within the memory budget. A larger budget keeps more conversations ready.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>A stored part failed its check, so it was not used and read from the text instead.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>The stored state belongs to another model or another memory precision.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Only the last, unfinished block was read again.</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>choices</name>
-    <message>
-        <source>This model was trained for {0} tokens.</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} tokens</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Automatic</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>16-bit</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>16-bit, wide range</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>32-bit, exact</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>8-bit</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>8-bit and 4-bit</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>Never</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} · about {1} of your conversations</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} minutes</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message numerus="yes">
-        <source>%n hour(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-        </translation>
-    </message>
-</context>
-<context>
-    <name>estimate</name>
-    <message>
-        <source>Needs about {0}; {1} are free.</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>formats</name>
-    <message>
-        <source>instant</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} min</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} h</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>just now</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} min ago</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} h ago</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>yesterday</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message>
-        <source>{0} tokens/s</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
-<context>
-    <name>main</name>
-    <message>
-        <source>Reprise is running already, but does not answer.</source>
-        <translation type="unfinished"></translation>
-    </message>
-</context>
+    <context>
+        <name>AboutDialog</name>
+        <message>
+            <source>About Reprise</source>
+            <translation>关于 Reprise</translation>
+        </message>
+        <message>
+            <source>Version {0}</source>
+            <translation>版本 {0}</translation>
+        </message>
+        <message>
+            <source>Language models that run on your own machine, and never read the same text twice.</source>
+            <translation>在您自己的电脑上运行的语言模型，同一段文字绝不读第二遍。</translation>
+        </message>
+        <message>
+            <source>Nothing is sent anywhere. Your conversations, your models and what the models remember stay in files on this computer.</source>
+            <translation>不会向任何地方发送任何内容。您的对话、模型以及模型记住的一切，都只保存在这台电脑的文件里。</translation>
+        </message>
+        <message>
+            <source>Free software under the Apache License 2.0. Icons by Lucide, ISC License.</source>
+            <translation>自由软件，采用 Apache 2.0 许可证。图标来自 Lucide，采用 ISC 许可证。</translation>
+        </message>
+        <message>
+            <source>Close</source>
+            <translation>关闭</translation>
+        </message>
+    </context>
+    <context>
+        <name>Actions</name>
+        <message>
+            <source>New chat</source>
+            <translation>新对话</translation>
+        </message>
+        <message>
+            <source>Search conversations</source>
+            <translation>搜索对话</translation>
+        </message>
+        <message>
+            <source>Rename conversation</source>
+            <translation>重命名对话</translation>
+        </message>
+        <message>
+            <source>Delete conversation</source>
+            <translation>删除对话</translation>
+        </message>
+        <message>
+            <source>Conversation above</source>
+            <translation>上一个对话</translation>
+        </message>
+        <message>
+            <source>Conversation below</source>
+            <translation>下一个对话</translation>
+        </message>
+        <message>
+            <source>Open a model file…</source>
+            <translation>打开模型文件…</translation>
+        </message>
+        <message>
+            <source>Models…</source>
+            <translation>模型…</translation>
+        </message>
+        <message>
+            <source>Unload the model</source>
+            <translation>卸载模型</translation>
+        </message>
+        <message>
+            <source>Show or hide conversations</source>
+            <translation>显示或隐藏对话列表</translation>
+        </message>
+        <message>
+            <source>Show or hide the cache panel</source>
+            <translation>显示或隐藏缓存面板</translation>
+        </message>
+        <message>
+            <source>Settings</source>
+            <translation>设置</translation>
+        </message>
+        <message>
+            <source>Larger</source>
+            <translation>放大</translation>
+        </message>
+        <message>
+            <source>Smaller</source>
+            <translation>缩小</translation>
+        </message>
+        <message>
+            <source>Original size</source>
+            <translation>原始大小</translation>
+        </message>
+        <message>
+            <source>Keyboard shortcuts</source>
+            <translation>键盘快捷键</translation>
+        </message>
+        <message>
+            <source>About Reprise</source>
+            <translation>关于 Reprise</translation>
+        </message>
+        <message>
+            <source>Quit</source>
+            <translation>退出</translation>
+        </message>
+        <message>
+            <source>Like the system</source>
+            <translation>跟随系统</translation>
+        </message>
+        <message>
+            <source>Light</source>
+            <translation>浅色</translation>
+        </message>
+        <message>
+            <source>Dark</source>
+            <translation>深色</translation>
+        </message>
+        <message>
+            <source>Appearance</source>
+            <translation>外观</translation>
+        </message>
+        <message>
+            <source>Language</source>
+            <translation>语言</translation>
+        </message>
+        <message>
+            <source>Text size</source>
+            <translation>文字大小</translation>
+        </message>
+    </context>
+    <context>
+        <name>CachePanel</name>
+        <message>
+            <source>Memory now</source>
+            <translation>当前记忆</translation>
+        </message>
+        <message>
+            <source>Settings</source>
+            <translation>设置</translation>
+        </message>
+        <message>
+            <source>Cache panel</source>
+            <translation>缓存面板</translation>
+        </message>
+    </context>
+    <context>
+        <name>CacheStrip</name>
+        <message>
+            <source>{0} tokens ready, {1} to read, about {2}</source>
+            <translation>{0} 个词元已就绪，{1} 个待读取，约 {2}</translation>
+        </message>
+    </context>
+    <context>
+        <name>CodeBlock</name>
+        <message>
+            <source>Copy</source>
+            <translation>复制</translation>
+        </message>
+        <message>
+            <source>text</source>
+            <translation>文本</translation>
+        </message>
+        <message>
+            <source>Code, {0}</source>
+            <translation>代码，{0}</translation>
+        </message>
+        <message>
+            <source>Show fewer lines</source>
+            <translation>收起</translation>
+        </message>
+        <message>
+            <source>Show all {0} lines</source>
+            <translation>显示全部 {0} 行</translation>
+        </message>
+        <message>
+            <source>Copied</source>
+            <translation>已复制</translation>
+        </message>
+    </context>
+    <context>
+        <name>Composer</name>
+        <message>
+            <source>Attach text files</source>
+            <translation>附加文本文件</translation>
+        </message>
+        <message>
+            <source>Choose a model to send this</source>
+            <translation>选择模型后即可发送</translation>
+        </message>
+        <message>
+            <source>Message</source>
+            <translation>消息</translation>
+        </message>
+        <message>
+            <source>Stop (Esc)</source>
+            <translation>停止（Esc）</translation>
+        </message>
+        <message>
+            <source>Write now, choose a model to send</source>
+            <translation>现在就可以写，选择模型后发送</translation>
+        </message>
+        <message>
+            <source>Message {0}</source>
+            <translation>给 {0} 发消息</translation>
+        </message>
+        <message>
+            <source>Send after this reply</source>
+            <translation>在此回复之后发送</translation>
+        </message>
+        <message>
+            <source>Enter</source>
+            <translation>Enter</translation>
+        </message>
+        <message>
+            <source>Ctrl+Enter</source>
+            <translation>Ctrl+Enter</translation>
+        </message>
+        <message>
+            <source>Send ({0})</source>
+            <translation>发送（{0}）</translation>
+        </message>
+        <message>
+            <source>Will be queued after this reply</source>
+            <translation>将排在此回复之后</translation>
+        </message>
+    </context>
+    <context>
+        <name>ContextMeter</name>
+        <message>
+            <source>This conversation takes {0} of the {1} tokens the model can see</source>
+            <translation>此对话占用模型可见的 {1} 个词元中的 {0} 个</translation>
+        </message>
+    </context>
+    <context>
+        <name>ConversationDelegate</name>
+        <message>
+            <source>Title of the conversation</source>
+            <translation>对话标题</translation>
+        </message>
+    </context>
+    <context>
+        <name>ConversationListModel</name>
+        <message>
+            <source>New chat</source>
+            <translation>新对话</translation>
+        </message>
+        <message numerus="yes">
+            <source>%n token(s) kept</source>
+            <translation>
+                <numerusform>已保留 %n 个词元</numerusform>
+            </translation>
+        </message>
+        <message numerus="yes">
+            <source>%n would be read</source>
+            <translation>
+                <numerusform>需读取 %n 个</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>ready: {0}</source>
+            <translation>就绪：{0}</translation>
+        </message>
+        <message>
+            <source>unread</source>
+            <translation>未读</translation>
+        </message>
+        <message>
+            <source>Pinned</source>
+            <translation>已置顶</translation>
+        </message>
+        <message>
+            <source>Archived</source>
+            <translation>已归档</translation>
+        </message>
+        <message>
+            <source>Chats</source>
+            <translation>对话</translation>
+        </message>
+    </context>
+    <context>
+        <name>ConversationPane</name>
+        <message>
+            <source>New chat</source>
+            <translation>新对话</translation>
+        </message>
+        <message>
+            <source>Search titles and text</source>
+            <translation>搜索标题和内容</translation>
+        </message>
+        <message>
+            <source>Search conversations</source>
+            <translation>搜索对话</translation>
+        </message>
+        <message>
+            <source>Conversations</source>
+            <translation>对话列表</translation>
+        </message>
+        <message>
+            <source>Hide archived</source>
+            <translation>隐藏已归档</translation>
+        </message>
+        <message>
+            <source>Show archived</source>
+            <translation>显示已归档</translation>
+        </message>
+        <message>
+            <source>Nothing found for “{0}”.</source>
+            <translation>没有找到“{0}”。</translation>
+        </message>
+        <message>
+            <source>No conversations yet. Write a message to begin the first one.</source>
+            <translation>还没有对话。写一条消息，开始第一个对话。</translation>
+        </message>
+        <message>
+            <source>Rename</source>
+            <translation>重命名</translation>
+        </message>
+        <message>
+            <source>Unpin</source>
+            <translation>取消置顶</translation>
+        </message>
+        <message>
+            <source>Pin</source>
+            <translation>置顶</translation>
+        </message>
+        <message>
+            <source>Take out of the archive</source>
+            <translation>移出归档</translation>
+        </message>
+        <message>
+            <source>Archive</source>
+            <translation>归档</translation>
+        </message>
+        <message>
+            <source>Delete</source>
+            <translation>删除</translation>
+        </message>
+    </context>
+    <context>
+        <name>EmptyState</name>
+        <message>
+            <source>Explain why the sky is blue, first in one sentence, then in five.</source>
+            <translation>解释天空为什么是蓝色的：先用一句话，再用五句话。</translation>
+        </message>
+        <message>
+            <source>Write a Python function that finds the longest word in a text, with a test.</source>
+            <translation>写一个 Python 函数，找出文本中最长的单词，并附上测试。</translation>
+        </message>
+        <message>
+            <source>Help me plan a quiet weekend by the sea for two people.</source>
+            <translation>帮我为两个人安排一个安静的海边周末。</translation>
+        </message>
+        <message>
+            <source>What would you like to talk about?</source>
+            <translation>想聊点什么？</translation>
+        </message>
+        <message>
+            <source>{0} answers on this computer. Nothing you write leaves it.</source>
+            <translation>{0} 就在这台电脑上回答，您写的内容不会离开这里。</translation>
+        </message>
+        <message>
+            <source>Choose a model to begin</source>
+            <translation>选择一个模型开始</translation>
+        </message>
+        <message>
+            <source>Open a GGUF file, drop one on this window, or get the small starter model. You can read and write here in the meantime.</source>
+            <translation>打开一个 GGUF 文件、把文件拖到此窗口，或获取小巧的入门模型。在此期间您仍可阅读和书写。</translation>
+        </message>
+        <message>
+            <source>Choose a model…</source>
+            <translation>选择模型…</translation>
+        </message>
+    </context>
+    <context>
+        <name>ErrorDialog</name>
+        <message>
+            <source>Something went wrong</source>
+            <translation>出现了问题</translation>
+        </message>
+        <message>
+            <source>Copied</source>
+            <translation>已复制</translation>
+        </message>
+        <message>
+            <source>Show details</source>
+            <translation>显示详情</translation>
+        </message>
+        <message>
+            <source>Copy details</source>
+            <translation>复制详情</translation>
+        </message>
+        <message>
+            <source>Close</source>
+            <translation>关闭</translation>
+        </message>
+        <message>
+            <source>Hide details</source>
+            <translation>隐藏详情</translation>
+        </message>
+        <message>
+            <source>Reprise met an error it did not expect. Your conversations are safe.</source>
+            <translation>Reprise 遇到了意料之外的错误。您的对话是安全的。</translation>
+        </message>
+    </context>
+    <context>
+        <name>JumpButton</name>
+        <message>
+            <source>Jump to latest</source>
+            <translation>跳到最新</translation>
+        </message>
+    </context>
+    <context>
+        <name>LibraryModel</name>
+        <message>
+            <source>context {0}</source>
+            <translation>上下文 {0}</translation>
+        </message>
+    </context>
+    <context>
+        <name>MainWindow</name>
+        <message>
+            <source>Conversation deleted</source>
+            <translation>对话已删除</translation>
+        </message>
+        <message>
+            <source>Undo</source>
+            <translation>撤销</translation>
+        </message>
+        <message>
+            <source>Message deleted</source>
+            <translation>消息已删除</translation>
+        </message>
+    </context>
+    <context>
+        <name>MessageEditor</name>
+        <message>
+            <source>Edit message</source>
+            <translation>编辑消息</translation>
+        </message>
+        <message>
+            <source>The earlier version is kept</source>
+            <translation>之前的版本会保留</translation>
+        </message>
+        <message>
+            <source>Send</source>
+            <translation>发送</translation>
+        </message>
+        <message>
+            <source>Save</source>
+            <translation>保存</translation>
+        </message>
+        <message>
+            <source>Cancel</source>
+            <translation>取消</translation>
+        </message>
+    </context>
+    <context>
+        <name>MessageView</name>
+        <message>
+            <source>Conversation</source>
+            <translation>对话</translation>
+        </message>
+    </context>
+    <context>
+        <name>MessageWidget</name>
+        <message>
+            <source>Your message</source>
+            <translation>您的消息</translation>
+        </message>
+        <message>
+            <source>Reply</source>
+            <translation>回复</translation>
+        </message>
+    </context>
+    <context>
+        <name>ModelButton</name>
+        <message>
+            <source>Choose a model</source>
+            <translation>选择模型</translation>
+        </message>
+        <message>
+            <source>Loading {0}</source>
+            <translation>正在加载 {0}</translation>
+        </message>
+        <message>
+            <source>Model:</source>
+            <translation>模型：</translation>
+        </message>
+    </context>
+    <context>
+        <name>ModelSwitch</name>
+        <message>
+            <source>Open a model file</source>
+            <translation>打开模型文件</translation>
+        </message>
+        <message>
+            <source>Models (*.gguf)</source>
+            <translation>模型 (*.gguf)</translation>
+        </message>
+    </context>
+    <context>
+        <name>ModelsDialog</name>
+        <message>
+            <source>Models</source>
+            <translation>模型</translation>
+        </message>
+        <message>
+            <source>There is no model here yet. Open a .gguf file, or drop one on the window.</source>
+            <translation>这里还没有模型。打开一个 .gguf 文件，或把文件拖到窗口上。</translation>
+        </message>
+        <message>
+            <source>Open a file…</source>
+            <translation>打开文件…</translation>
+        </message>
+        <message>
+            <source>Unload</source>
+            <translation>卸载</translation>
+        </message>
+        <message>
+            <source>Close</source>
+            <translation>关闭</translation>
+        </message>
+        <message>
+            <source>Load</source>
+            <translation>加载</translation>
+        </message>
+        <message>
+            <source>Needs about {0}: {1} for the model, {2} for {3} tokens. {4} are free.</source>
+            <translation>约需 {0}：模型 {1}，{3} 个词元 {2}。可用内存 {4}。</translation>
+        </message>
+        <message>
+            <source>Load anyway</source>
+            <translation>仍然加载</translation>
+        </message>
+    </context>
+    <context>
+        <name>NowSection</name>
+        <message>
+            <source>In memory</source>
+            <translation>内存中</translation>
+        </message>
+        <message>
+            <source>What the model has read and goes on from instantly.</source>
+            <translation>模型已读过、可立即继续的内容。</translation>
+        </message>
+        <message>
+            <source>In reserve</source>
+            <translation>备用内存</translation>
+        </message>
+        <message>
+            <source>Packed tighter in memory; back in a moment.</source>
+            <translation>在内存中压缩存放，片刻即可恢复。</translation>
+        </message>
+        <message>
+            <source>On disk</source>
+            <translation>磁盘上</translation>
+        </message>
+        <message>
+            <source>Kept over a restart; back in a fraction of a second.</source>
+            <translation>重启后仍保留，不到一秒即可恢复。</translation>
+        </message>
+        <message>
+            <source>Shared blocks</source>
+            <translation>共享的块</translation>
+        </message>
+        <message>
+            <source>Saved by sharing</source>
+            <translation>共享节省</translation>
+        </message>
+        <message>
+            <source>Reused, last 20 turns</source>
+            <translation>最近 20 轮复用率</translation>
+        </message>
+        <message>
+            <source>Speed</source>
+            <translation>速度</translation>
+        </message>
+        <message>
+            <source>The numbers appear with the first model.</source>
+            <translation>加载第一个模型后，这里会显示数据。</translation>
+        </message>
+        <message numerus="yes">
+            <source>Saving, %n write(s) to go</source>
+            <translation>
+                <numerusform>正在保存，还剩 %n 次写入</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>Everything is saved</source>
+            <translation>全部已保存</translation>
+        </message>
+    </context>
+    <context>
+        <name>ReasoningSection</name>
+        <message>
+            <source>Thinking…</source>
+            <translation>思考中…</translation>
+        </message>
+        <message>
+            <source>Thoughts</source>
+            <translation>思考过程</translation>
+        </message>
+        <message>
+            <source>Thought for about {0} tokens</source>
+            <translation>思考了约 {0} 个词元</translation>
+        </message>
+    </context>
+    <context>
+        <name>ReplyFooter</name>
+        <message>
+            <source>Earlier version</source>
+            <translation>上一个版本</translation>
+        </message>
+        <message>
+            <source>Later version</source>
+            <translation>下一个版本</translation>
+        </message>
+        <message>
+            <source>first token {0}</source>
+            <translation>首个词元 {0}</translation>
+        </message>
+        <message>
+            <source>reused {0}</source>
+            <translation>复用 {0}</translation>
+        </message>
+        <message>
+            <source>read {0}</source>
+            <translation>读取 {0}</translation>
+        </message>
+        <message>
+            <source>Why?</source>
+            <translation>为什么？</translation>
+        </message>
+        <message>
+            <source>Why so much had to be read again</source>
+            <translation>为什么要重新读取这么多</translation>
+        </message>
+    </context>
+    <context>
+        <name>SafeModeDialog</name>
+        <message>
+            <source>Reprise did not end properly last time</source>
+            <translation>Reprise 上次没有正常退出</translation>
+        </message>
+        <message>
+            <source>Your conversations are safe. If a model was the cause, start without it and choose another one.</source>
+            <translation>您的对话是安全的。如果是某个模型引起的，可以先不加载它，再选择另一个。</translation>
+        </message>
+        <message>
+            <source>Start as usual</source>
+            <translation>照常启动</translation>
+        </message>
+        <message>
+            <source>Start without a model</source>
+            <translation>不加载模型启动</translation>
+        </message>
+    </context>
+    <context>
+        <name>SettingsForm</name>
+        <message>
+            <source>reload</source>
+            <translation>需重载</translation>
+        </message>
+        <message>
+            <source>Reset</source>
+            <translation>恢复默认</translation>
+        </message>
+        <message>
+            <source>Reload the model to apply</source>
+            <translation>重新加载模型以生效</translation>
+        </message>
+        <message>
+            <source>Nothing is kept on disk.</source>
+            <translation>磁盘上不保留任何内容。</translation>
+        </message>
+        <message>
+            <source>now {0}</source>
+            <translation>当前 {0}</translation>
+        </message>
+        <message>
+            <source>Fewer settings</source>
+            <translation>收起设置</translation>
+        </message>
+        <message>
+            <source>More settings</source>
+            <translation>更多设置</translation>
+        </message>
+        <message>
+            <source>Keep conversations ready</source>
+            <translation>让对话保持就绪</translation>
+        </message>
+        <message>
+            <source>Stores what the model has read, so that nothing is read twice.</source>
+            <translation>保存模型读过的内容，不必再读第二遍。</translation>
+        </message>
+        <message>
+            <source>Memory precision</source>
+            <translation>记忆精度</translation>
+        </message>
+        <message>
+            <source>Memory per 1,000 tokens; less precision holds more.</source>
+            <translation>每 1,000 个词元占用的内存；精度越低，容纳越多。</translation>
+        </message>
+        <message>
+            <source>Context length</source>
+            <translation>上下文长度</translation>
+        </message>
+        <message>
+            <source>How much of a conversation the model can see at once.</source>
+            <translation>模型一次能看到的对话长度。</translation>
+        </message>
+        <message>
+            <source>Memory budget</source>
+            <translation>内存预算</translation>
+        </message>
+        <message>
+            <source>RAM for conversations that go on instantly.</source>
+            <translation>用于可立即继续的对话的内存。</translation>
+        </message>
+        <message>
+            <source>Disk budget</source>
+            <translation>磁盘预算</translation>
+        </message>
+        <message>
+            <source>The longest unused conversations make room for new ones.</source>
+            <translation>最久未用的对话为新对话腾出空间。</translation>
+        </message>
+        <message>
+            <source>Block size</source>
+            <translation>块大小</translation>
+        </message>
+        <message>
+            <source>Smaller blocks share more, larger ones are faster.</source>
+            <translation>块越小共享越多，块越大速度越快。</translation>
+        </message>
+        <message>
+            <source>Processor threads</source>
+            <translation>处理器线程</translation>
+        </message>
+        <message>
+            <source>More than the real cores rarely helps.</source>
+            <translation>超过物理核心数通常没有帮助。</translation>
+        </message>
+        <message>
+            <source>Give memory back after</source>
+            <translation>空闲多久后释放内存</translation>
+        </message>
+        <message>
+            <source>Idle conversations move from memory to disk.</source>
+            <translation>空闲的对话会从内存移到磁盘。</translation>
+        </message>
+    </context>
+    <context>
+        <name>ShortcutsDialog</name>
+        <message>
+            <source>Keyboard shortcuts</source>
+            <translation>键盘快捷键</translation>
+        </message>
+        <message>
+            <source>Send the message</source>
+            <translation>发送消息</translation>
+        </message>
+        <message>
+            <source>New line</source>
+            <translation>换行</translation>
+        </message>
+        <message>
+            <source>Stop the reply</source>
+            <translation>停止回复</translation>
+        </message>
+        <message>
+            <source>Edit the last message</source>
+            <translation>编辑上一条消息</translation>
+        </message>
+    </context>
+    <context>
+        <name>StatusChip</name>
+        <message>
+            <source>Retry</source>
+            <translation>重试</translation>
+        </message>
+        <message>
+            <source>Continue</source>
+            <translation>继续</translation>
+        </message>
+        <message>
+            <source>Stopped</source>
+            <translation>已停止</translation>
+        </message>
+        <message>
+            <source>The reply reached its length limit</source>
+            <translation>回复达到了长度上限</translation>
+        </message>
+        <message>
+            <source>The reply failed</source>
+            <translation>回复失败</translation>
+        </message>
+    </context>
+    <context>
+        <name>TierGauge</name>
+        <message>
+            <source>off</source>
+            <translation>关闭</translation>
+        </message>
+        <message>
+            <source>{0} of {1}</source>
+            <translation>{0} / {1}</translation>
+        </message>
+    </context>
+    <context>
+        <name>TopBar</name>
+        <message>
+            <source>Show or hide conversations</source>
+            <translation>显示或隐藏对话列表</translation>
+        </message>
+        <message>
+            <source>Show or hide the cache panel</source>
+            <translation>显示或隐藏缓存面板</translation>
+        </message>
+        <message>
+            <source>Cancel loading</source>
+            <translation>取消加载</translation>
+        </message>
+        <message>
+            <source>Menu</source>
+            <translation>菜单</translation>
+        </message>
+    </context>
+    <context>
+        <name>WaitingLine</name>
+        <message>
+            <source>Queued, next in line</source>
+            <translation>排队中，即将开始</translation>
+        </message>
+        <message>
+            <source>Queued, {0} before it</source>
+            <translation>排队中，前面还有 {0} 个</translation>
+        </message>
+        <message>
+            <source>Starting…</source>
+            <translation>正在开始…</translation>
+        </message>
+        <message>
+            <source>Reading {0} of {1} tokens</source>
+            <translation>正在读取 {0} / {1} 个词元</translation>
+        </message>
+        <message>
+            <source>about {0} left</source>
+            <translation>约剩 {0}</translation>
+        </message>
+    </context>
+    <context>
+        <name>WelcomePage</name>
+        <message>
+            <source>Fetching the starter model, {0}</source>
+            <translation>正在获取入门模型，{0}</translation>
+        </message>
+        <message>
+            <source>Choose a model</source>
+            <translation>选择模型</translation>
+        </message>
+        <message>
+            <source>These models are on this computer.</source>
+            <translation>这台电脑上有以下模型。</translation>
+        </message>
+        <message>
+            <source>Welcome to Reprise</source>
+            <translation>欢迎使用 Reprise</translation>
+        </message>
+        <message>
+            <source>Language models that run on your own machine, and never read the same text twice. Nothing is sent anywhere. All it needs is a model.</source>
+            <translation>在您自己的电脑上运行的语言模型，同一段文字绝不读第二遍。不会向任何地方发送任何内容。只需要一个模型。</translation>
+        </message>
+        <message>
+            <source>Get the starter model</source>
+            <translation>获取入门模型</translation>
+        </message>
+        <message>
+            <source>SmolLM2 135M, 98 MB, Apache License 2.0. Small and quick, for a first try.</source>
+            <translation>SmolLM2 135M，98 MB，Apache 2.0 许可证。小巧快速，适合初次尝试。</translation>
+        </message>
+        <message>
+            <source>Open a model file…</source>
+            <translation>打开模型文件…</translation>
+        </message>
+        <message>
+            <source>Or drop a .gguf file anywhere on this window.</source>
+            <translation>也可以把 .gguf 文件拖到此窗口的任意位置。</translation>
+        </message>
+    </context>
+    <context>
+        <name>WhyPopover</name>
+        <message>
+            <source>{0} tokens were read again</source>
+            <translation>重新读取了 {0} 个词元</translation>
+        </message>
+        <message>
+            <source>Reuse ended at token {0}.</source>
+            <translation>复用在第 {0} 个词元处中断。</translation>
+        </message>
+        <message>
+            <source>Before</source>
+            <translation>之前</translation>
+        </message>
+        <message>
+            <source>Now</source>
+            <translation>现在</translation>
+        </message>
+        <message>
+            <source>The conversation was new to this model.</source>
+            <translation>此对话对该模型是全新的。</translation>
+        </message>
+        <message>
+            <source>An earlier message or the system prompt was changed. Everything after the change has to be read again.</source>
+            <translation>较早的消息或系统提示词被修改过，修改之后的内容都要重新读取。</translation>
+        </message>
+        <message>
+            <source>This model's chat template changes earlier replies, for example it drops their thoughts. What follows the first changed place has to be read again.</source>
+            <translation>该模型的对话模板会改动较早的回复，例如去掉其中的思考过程。第一处改动之后的内容都要重新读取。</translation>
+        </message>
+        <message>
+            <source>The state of this conversation was let go to stay within the memory budget. A larger budget keeps more conversations ready.</source>
+            <translation>为了不超出内存预算，此对话的状态已被释放。预算越大，能保持就绪的对话越多。</translation>
+        </message>
+        <message>
+            <source>A stored part failed its check, so it was not used and read from the text instead.</source>
+            <translation>有一部分已存数据未通过校验，因此没有使用，而是从文本重新读取。</translation>
+        </message>
+        <message>
+            <source>The stored state belongs to another model or another memory precision.</source>
+            <translation>已存的状态属于另一个模型或另一种记忆精度。</translation>
+        </message>
+        <message>
+            <source>Only the last, unfinished block was read again.</source>
+            <translation>只重新读取了最后一个未满的块。</translation>
+        </message>
+    </context>
+    <context>
+        <name>choices</name>
+        <message>
+            <source>This model was trained for {0} tokens.</source>
+            <translation>该模型按 {0} 个词元训练。</translation>
+        </message>
+        <message>
+            <source>{0} tokens</source>
+            <translation>{0} 个词元</translation>
+        </message>
+        <message>
+            <source>Automatic</source>
+            <translation>自动</translation>
+        </message>
+        <message>
+            <source>16-bit</source>
+            <translation>16 位</translation>
+        </message>
+        <message>
+            <source>16-bit, wide range</source>
+            <translation>16 位（宽范围）</translation>
+        </message>
+        <message>
+            <source>32-bit, exact</source>
+            <translation>32 位（精确）</translation>
+        </message>
+        <message>
+            <source>8-bit</source>
+            <translation>8 位</translation>
+        </message>
+        <message>
+            <source>8-bit and 4-bit</source>
+            <translation>8 位与 4 位</translation>
+        </message>
+        <message>
+            <source>%n hour(s)</source>
+            <translation>%n 小时</translation>
+        </message>
+        <message>
+            <source>%n minute(s)</source>
+            <translation>%n 分钟</translation>
+        </message>
+        <message>
+            <source>{0} · about {1} of your conversations</source>
+            <translation>{0} · 约可存您的 {1} 个对话</translation>
+        </message>
+    </context>
+    <context>
+        <name>formats</name>
+        <message>
+            <source>instant</source>
+            <translation>即时</translation>
+        </message>
+        <message>
+            <source>{0} min</source>
+            <translation>{0} 分钟</translation>
+        </message>
+        <message>
+            <source>{0} h</source>
+            <translation>{0} 小时</translation>
+        </message>
+        <message>
+            <source>just now</source>
+            <translation>刚刚</translation>
+        </message>
+        <message>
+            <source>{0} min ago</source>
+            <translation>{0} 分钟前</translation>
+        </message>
+        <message>
+            <source>{0} h ago</source>
+            <translation>{0} 小时前</translation>
+        </message>
+        <message>
+            <source>yesterday</source>
+            <translation>昨天</translation>
+        </message>
+        <message>
+            <source>{0} tokens/s</source>
+            <translation>{0} 词元/秒</translation>
+        </message>
+    </context>
+    <context>
+        <name>main</name>
+        <message>
+            <source>Reprise is running already, but does not answer.</source>
+            <translation>Reprise 已在运行，但没有响应。</translation>
+        </message>
+    </context>
 </TS>

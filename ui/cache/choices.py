@@ -17,7 +17,6 @@ BLOCK_SIZES = (16, 32, 64, 128)
 HOT_BUDGETS = tuple(MIB << shift for shift in range(8, 17))
 COLD_BUDGETS = tuple(GIB * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500))
 TIMEOUTS_MINUTES = (5, 15, 30, 60, 240, 1440)
-KEPT_READY = (1, 2, 4, 8, 16, 32, 64)
 
 
 translate = QCoreApplication.translate
@@ -79,11 +78,6 @@ def thread_choices() -> list[Choice]:
     ]
 
 
-def keep_choices() -> list[Choice]:
-    """Conversations that stay in the fast memory."""
-    return [Choice(n, translate("choices", "%n conversation(s)", "", n)) for n in KEPT_READY]
-
-
 def timeout_choices() -> list[Choice]:
     """Idle time before a conversation leaves the fast memory."""
     return [Choice(n, _minutes(n)) for n in TIMEOUTS_MINUTES]
@@ -110,6 +104,7 @@ def _cold_text(num_bytes: int, bytes_per_conversation: float | None) -> str:
 
 
 def _minutes(minutes: int) -> str:
-    if minutes % 60 == 0:
-        return translate("choices", "%n hour(s)", "", minutes // 60)
+    hours, rest = divmod(minutes, 60)
+    if rest == 0:
+        return translate("choices", "%n hour(s)", "", hours)
     return translate("choices", "%n minute(s)", "", minutes)

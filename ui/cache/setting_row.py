@@ -19,11 +19,12 @@ from PySide6.QtWidgets import (
 
 from ui.cache.choices import Choice
 from ui.icons import icon
+from ui.switch import Switch
 from ui.theme import Theme, number_font
 
 
 class SettingRow(QWidget):
-    """Frame of a setting; subclasses bring the control. Emits chosen for the user's changes only."""
+    """Frame of a setting; subclasses bring the control. Only the user's changes are emitted."""
 
     chosen = Signal(object)
     reset = Signal()
@@ -92,6 +93,32 @@ class SettingRow(QWidget):
         head.addStretch()
         head.addWidget(self.reset_button)
         return head
+
+
+class SwitchRow(SettingRow):
+    """On or off."""
+
+    def __init__(self, theme: Theme, *, needs_reload: bool = False) -> None:
+        self.switch = Switch(theme)
+        super().__init__(theme, needs_reload=needs_reload)
+        self.head.addWidget(self.switch)
+        self.layout_.addWidget(self.sentence)
+        self.switch.clicked.connect(self._clicked)
+
+    def set_value(self, value: object) -> None:
+        """Show a value."""
+        self.switch.setChecked(bool(value))
+
+    def apply_theme(self, theme: Theme, zoom: float) -> None:
+        super().apply_theme(theme, zoom)
+        self.switch.apply_theme(theme)
+
+    def control(self) -> QWidget:
+        return self.switch
+
+    @Slot(bool)
+    def _clicked(self, is_on: bool) -> None:
+        self.chosen.emit(is_on)
 
 
 class ChoiceRow(SettingRow):

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.events import CacheChanged, ModelInfo
 from app.settings import needs_reload
 from ui.cache import choices
-from ui.cache.setting_row import ChoiceRow, SettingRow, SliderRow
+from ui.cache.setting_row import ChoiceRow, SettingRow, SliderRow, SwitchRow
 from ui.formats import count_text, size_text
 from ui.theme import Theme
 
@@ -90,15 +90,17 @@ class SettingsForm(QWidget):
             self._show(name, row, value)
             row.set_is_default(value == self._default(name))
             row.set_effective(effective.get(name, ""))
+        reason = "" if settings.keep_conversations_ready else self.tr("Nothing is kept on disk.")
+        self.rows["cold_budget_bytes"].set_unavailable(reason)
 
     def _show(self, name: str, row: SettingRow, value: object) -> None:
-        assert isinstance(row, ChoiceRow | SliderRow)
-        row.set_choices(self._choices(name), value)
+        if isinstance(row, SwitchRow):
+            row.set_value(value)
+        elif isinstance(row, ChoiceRow | SliderRow):
+            row.set_choices(self._choices(name), value)
 
     def _choices(self, name: str) -> list[choices.Choice]:
         match name:
-            case "keep_conversations_ready":
-                return choices.keep_choices()
             case "kv_codec":
                 return choices.precision_choices(self._model)
             case "context_length":
@@ -124,6 +126,9 @@ class SettingsForm(QWidget):
             "block_size": (model.block_size, count_text(model.block_size)),
             "num_threads": (model.num_threads, count_text(model.num_threads)),
         }
+        if self._cache:
+            budget = self._cache.cold_budget_bytes
+            real["cold_budget_bytes"] = (budget, size_text(budget))
         if self._cache and self._cache.breakdown:
             budget = self._cache.breakdown.tiers[0].budget_bytes
             real["hot_budget_bytes"] = (budget, size_text(budget))
@@ -142,6 +147,7 @@ class SettingsForm(QWidget):
 
     def _build_rows(self, theme: Theme) -> dict[str, SettingRow]:
         kinds = {
+            "keep_conversations_ready": SwitchRow,
             "hot_budget_bytes": SliderRow,
             "cold_budget_bytes": SliderRow,
         }
@@ -187,7 +193,7 @@ class SettingsForm(QWidget):
         return {
             "keep_conversations_ready": (
                 self.tr("Keep conversations ready"),
-                self.tr("So many stay in memory; the others come back from disk."),
+                self.tr("Stores what the model has read, so that nothing is read twice."),
             ),
             "kv_codec": (
                 self.tr("Memory precision"),
