@@ -210,8 +210,9 @@ class ChatStore:
         message_id: str | None = None,
         created_at: datetime | None = None,
     ) -> Message:
-        """Add a message below parent_id, make it the leaf, and wait until the disk has it.
+        """Add a message below parent_id and make it the leaf.
 
+        What a person wrote is on the disk when this returns.
         message_id, created_at: for imports; None makes new ones.
         Raises: NotFoundError when the conversation or the parent is not there.
         """
@@ -227,8 +228,7 @@ class ChatStore:
             error="",
             created_at=moment,
         )
-        is_streaming = status is MessageStatus.STREAMING
-        with self._database.writing(durable=not is_streaming) as session:
+        with self._database.writing(durable=role is Role.USER) as session:
             conversation = conversation_row(session, conversation_id)
             if parent_id is not None:
                 _assert_parent(session, parent_id, conversation_id)

@@ -99,11 +99,15 @@ class KVDatabase:
 
     def checkpoint(self) -> bool:
         """Move the WAL into the file and empty it; False when a reader is in the way."""
-        return not self._outside("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+        with typed_errors(self.path), self._writer.connect() as connection:
+            row = driver(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not row[0]
 
     def vacuum(self, num_pages: int) -> None:
         """Give free pages at the end of the file back to the disk."""
-        self._outside(f"PRAGMA incremental_vacuum({num_pages})")
+        # NOTE: execute() stops after the first page, because this pragma has rows but no columns.
+        with typed_errors(self.path), self._writer.connect() as connection:
+            driver(connection).executescript(f"PRAGMA incremental_vacuum({num_pages});")
 
     def interrupt(self) -> None:
         """Make the statement the writer is in fail, from another thread."""
@@ -150,11 +154,6 @@ class KVDatabase:
             metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-
-    def _outside(self, pragma: str) -> list[Any]:
-        """Run a pragma of the writer that no transaction may surround."""
-        with typed_errors(self.path), self._writer.connect() as connection:
-            return driver(connection).execute(pragma).fetchall()
 
     def _dispose(self) -> None:
         # The writer goes last: who closes last checkpoints.

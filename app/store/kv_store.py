@@ -5,6 +5,7 @@ Implements the engine's ColdStore. Reads run on the caller's thread, writes on t
 
 from __future__ import annotations
 
+import logging
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ from app.store.kv_usage import ConversationUse, usage
 from app.store.kv_writer import KVWriter
 from engine.errors import StoreError
 from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+
+_log = logging.getLogger(__name__)
 
 _MIN_BUDGET_BYTES = 64 << 20
 
@@ -74,8 +77,6 @@ class KVStore:
             on_notice(Notice("kv_recreated", message))
         self._writer.start()
 
-    # Reading, on the caller's thread
-
     def existing(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
         """Return those of the hashes that are stored. Raises: StoreError."""
         with self._reading() as database, database.reading() as connection:
@@ -115,8 +116,6 @@ class KVStore:
     def budget_bytes(self) -> int:
         """Return the bytes the store may take."""
         return self._writer.budget_bytes
-
-    # Writing, on the writer thread
 
     @property
     def pending(self) -> int:
@@ -212,3 +211,8 @@ class KVStore:
             if isinstance(error, DatabaseDamagedError):
                 self._queue.put_command(self._writer.replace_damaged)
             raise StoreError(str(error), detail=error.detail) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            # SQLite keeps values of any type in any column, so this is how damaged rows show.
+            _log.warning("kv.db holds impossible values", exc_info=error)
+            self._queue.put_command(self._writer.replace_damaged)
+            raise StoreError("The stored states are damaged.", detail=repr(error)) from error

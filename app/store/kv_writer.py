@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
+from sqlalchemy import Connection
+
 from app.errors import (
     DatabaseBusyError,
+    DatabaseDamagedError,
     DatabaseError,
     DatabaseFullError,
-    DatabaseUnavailableError,
 )
 from app.events import Notice
 from app.store.kv_database import PAGE_SIZE, KVDatabase, free_bytes
@@ -30,6 +32,7 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 2.0
 _NICE = 10
 _VACUUM_PAGES = 256
+_MAX_UNEXPECTED = 3
 # The last bytes of a disk belong to the conversations themselves.
 _DISK_RESERVE_BYTES = 64 << 20
 _SPARE_BYTES = 16 << 20
@@ -59,6 +62,7 @@ class KVWriter:
         self._manifest_uses: Counter[tuple[bytes, str]] = Counter()
         self._uses_lock = threading.Lock()
         self._num_replaced = 0
+        self._num_unexpected = 0
         self._thread = threading.Thread(target=self._run, name="kv-writer", daemon=True)
 
     def start(self) -> None:
@@ -147,26 +151,32 @@ class KVWriter:
                 item.on_done(False)
         else:
             self.problem = ""
+            self._num_unexpected = 0
             item.on_done(True)
 
     def _write(self, job: SnapshotJob) -> None:
         self._require_lock()
         self._require_disk(2 * sum(map(cost_of, job.blocks)) + 2 * len(job.manifest.body))
         with self._database.writing() as connection:
+            # What was read since the last job counts when this one has to make room.
+            self._touch(connection)
             written = write_job(connection, job, limit_bytes=self.budget_bytes)
         self.bytes_written += written.num_bytes
-        self._write_uses()
         if self._database.checkpoint() and self._database.file_bytes() > self.budget_bytes:
             self.give_back(self.budget_bytes)
 
     def _write_uses(self) -> None:
+        if self._database.is_writable and (self._block_uses or self._manifest_uses):
+            with self._database.writing() as connection:
+                self._touch(connection)
+
+    def _touch(self, connection: Connection) -> None:
         with self._uses_lock:
             block_uses, self._block_uses = self._block_uses, Counter()
             manifest_uses, self._manifest_uses = self._manifest_uses, Counter()
-        if not (block_uses or manifest_uses) or not self._database.is_writable:
-            return
-        with self._database.writing() as connection:
+        if block_uses:
             touch(connection, block_uses)
+        if manifest_uses:
             touch_manifests(connection, manifest_uses)
 
     def _require_lock(self) -> None:
@@ -188,11 +198,13 @@ class KVWriter:
             str(error) if isinstance(error, DatabaseError) else "The stored states are damaged."
         )
         self._report(f"{reason} States are not being kept; conversations work as before.")
-        is_passing = isinstance(
-            error, DatabaseBusyError | DatabaseFullError | DatabaseUnavailableError
-        )
-        if not is_passing and not self._num_replaced:
+        if isinstance(error, DatabaseDamagedError):
             self.replace_damaged()
+        elif not isinstance(error, DatabaseError):
+            # A damaged value shows as any error at all, but so does a mistake of ours.
+            self._num_unexpected += 1
+            if self._num_unexpected >= _MAX_UNEXPECTED:
+                self.replace_damaged()
 
     def replace_damaged(self) -> None:
         """Set the damaged file aside, once per run, and start over."""

@@ -17,6 +17,8 @@ from pathlib import Path
 
 _TABLES = ("conversations", "messages", "visits")
 _STEP = 64
+# SQLite quotes a damaged schema in its messages, which the driver then cannot decode.
+_FAULTS = (sqlite3.Error, UnicodeDecodeError)
 _SUFFIXES = ("", "-wal", "-shm")
 
 
@@ -76,7 +78,7 @@ def _is_readable(path: Path) -> bool:
     try:
         with closing(_open_damaged(path)) as connection:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.Error:
+    except _FAULTS:
         return False
     return names.issuperset(_TABLES)
 
@@ -103,7 +105,7 @@ def _copy_table(source: sqlite3.Connection, fresh: sqlite3.Connection, table: st
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"
     for row in _rows(source, table, names):
-        with suppress(sqlite3.Error):
+        with suppress(*_FAULTS):
             fresh.execute(insert, row)
 
 
@@ -114,7 +116,7 @@ def _rows(source: sqlite3.Connection, table: str, names: str) -> Iterator[tuple[
     while seq < end:
         try:
             rows = source.execute(query, (seq, seq + step)).fetchall()
-        except sqlite3.Error:
+        except _FAULTS:
             if step > 1:
                 step //= 2
                 continue
@@ -127,13 +129,16 @@ def _rows(source: sqlite3.Connection, table: str, names: str) -> Iterator[tuple[
 def _last_key(source: sqlite3.Connection, table: str) -> int:
     try:
         return int(source.execute(f"SELECT max(seq) FROM {table}").fetchone()[0] or 0)
-    except sqlite3.Error:
+    except _FAULTS:
         return _last_key_by_probing(source, table)
 
 
 def _last_key_by_probing(source: sqlite3.Connection, table: str) -> int:
     # The rightmost page is lost; no key can be larger than what the file has room for.
-    pages = int(source.execute("PRAGMA page_count").fetchone()[0])
+    try:
+        pages = int(source.execute("PRAGMA page_count").fetchone()[0])
+    except _FAULTS:
+        return 0
     return min(pages * 100, 200_000)
 
 

@@ -33,6 +33,9 @@ def typed_errors(path: Path) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes a damaged schema in its message, which the driver then cannot decode.
+        raise DatabaseDamagedError(f"{path.name} is damaged.", detail=repr(error)) from error
 
 
 def translate(error: sqlite3.Error, path: Path) -> DatabaseError:

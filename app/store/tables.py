@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, Text
+from sqlalchemy import Double, ForeignKey, Index, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.store.base import Base, Flag, Key, Moment, Serial, UtcTime, Words
@@ -30,7 +30,7 @@ class ConversationRow(Base):
     sampling: Mapped[str | None] = mapped_column(Text)
     folder: Mapped[Words]
     draft: Mapped[Words]
-    position: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    position: Mapped[float] = mapped_column(Double, default=0.0, server_default="0")
     is_pinned: Mapped[Flag]
     is_archived: Mapped[Flag]
     is_unread: Mapped[Flag]

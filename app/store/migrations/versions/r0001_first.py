@@ -83,7 +83,7 @@ def _create_conversations() -> None:
         sa.Column("sampling", sa.Text()),
         _words("folder"),
         _words("draft"),
-        sa.Column("position", sa.Float(), server_default="0", nullable=False),
+        sa.Column("position", sa.Double(), server_default="0", nullable=False),
         _flag("is_pinned"),
         _flag("is_archived"),
         _flag("is_unread"),

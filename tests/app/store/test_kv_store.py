@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections import namedtuple
+from contextlib import closing, suppress
+
+import pytest
+
+from app.store.kv_store import KVStore, default_budget
+from engine.errors import StoreError
+from engine.memory.interface import StoredBlock
+from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
+
+MIB = 1 << 20
+DiskUsage = namedtuple("DiskUsage", "total used free")
+
+
+def read(store: KVStore, blocks: list[StoredBlock]) -> list[StoredBlock]:
+    return list(store.read_blocks(FINGERPRINT, hashes(blocks)))
+
+
+@pytest.fixture
+def notices():
+    return []
+
+
+@pytest.fixture
+def store(tmp_path, notices):
+    store = KVStore(tmp_path / "kv.db", 64 * MIB, on_notice=notices.append)
+    yield store
+    store.close()
+
+
+def test_what_was_submitted_is_read_back_after_reopening(tmp_path):
+    blocks, done = chain("a", 5), []
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    store.submit(job("c", blocks, body=b"log", done=done))
+    assert store.close()
+    assert done == [True]
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    assert read(store, blocks) == blocks
+    (manifest,) = store.read_manifests(FINGERPRINT, "c")
+    assert (manifest.body, manifest.block_hashes, manifest.num_tokens) == (
+        b"log",
+        hashes(blocks),
+        160,
+    )
+    assert store.existing(FINGERPRINT, [*hashes(blocks), b"?" * 16]) == set(hashes(blocks))
+    assert store.read_manifests(b"other model", "c") == []
+    assert not store.existing(b"other model", hashes(blocks))
+    store.close()
+
+
+def test_blocks_are_yielded_in_the_order_asked_for_without_missing_ones(store):
+    blocks = chain("a", 4)
+    store.submit(job("c", blocks))
+    store.flush(10)
+    asked = [blocks[2].hash, b"?" * 16, blocks[0].hash]
+    found = [block.hash for block in store.read_blocks(FINGERPRINT, asked)]
+    assert found == [blocks[2].hash, blocks[0].hash]
+
+
+def test_a_shared_block_is_written_once(store):
+    shared = chain("system", 4)
+    first = shared + chain("x", 2, parent=shared[-1].hash)
+    second = shared + chain("y", 2, parent=shared[-1].hash)
+    store.submit(job("c1", first))
+    store.submit(job("c2", second))
+    store.flush(10)
+    sizes = {block.hash: len(block.payload) for block in first + second}
+    assert store.bytes_written == sum(sizes.values())
+    by_conversation = {use.conversation_id: use for use in store.usage()}
+    assert by_conversation["c1"].num_blocks == 6
+    assert by_conversation["c1"].shared_bytes == sum(len(block.payload) for block in shared)
+
+
+def test_a_turn_writes_only_its_own_blocks(store):
+    blocks = chain("a", 6)
+    store.submit(job("c", blocks[:4]))
+    store.flush(10)
+    before = store.bytes_written
+    store.submit(job("c", blocks, new=blocks[4:]))
+    store.flush(10)
+    assert store.bytes_written - before == sum(len(block.payload) for block in blocks[4:])
+    assert read(store, blocks) == blocks
+
+
+def test_forgetting_keeps_what_others_name(store):
+    shared = chain("system", 3)
+    mine = chain("x", 2, parent=shared[-1].hash)
+    store.submit(job("c1", shared + mine))
+    store.submit(job("c2", shared))
+    store.flush(10)
+    store.forget("c1")
+    store.flush(10)
+    assert store.existing(FINGERPRINT, hashes(shared + mine)) == set(hashes(shared))
+    assert store.read_manifests(FINGERPRINT, "c1") == []
+
+
+def test_blocks_a_new_manifest_no_longer_names_are_dropped(store):
+    old, new = chain("old", 4), chain("new", 3)
+    store.submit(job("c", old))
+    store.flush(10)
+    store.submit(job("c", old[:1] + new, new=new))
+    store.flush(10)
+    assert store.existing(FINGERPRINT, hashes(old + new)) == set(hashes(old[:1] + new))
+
+
+def test_a_newer_job_takes_in_the_one_that_waits(store, monkeypatch):
+    gate = store._queue.put_command(lambda: __import__("time").sleep(0.3))
+    blocks, first, second = chain("a", 4), [], []
+    store.submit(job("c", blocks[:2], done=first))
+    store.submit(job("c", blocks, new=blocks[2:], done=second))
+    assert store.pending <= 3
+    assert store.flush(10)
+    assert gate.done()
+    assert (first, second) == ([True], [True])
+    assert read(store, blocks) == blocks
+
+
+def test_every_job_is_answered_once_also_after_closing(tmp_path):
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    store._queue.put_command(lambda: __import__("time").sleep(0.5))
+    waiting, late = [], []
+    store.submit(job("c", chain("a", 2), done=waiting))
+    assert not store.close(timeout=0.05)
+    store.submit(job("c", chain("a", 2), done=late))
+    assert (waiting, late) == ([False], [False])
+
+
+def test_the_file_stays_in_its_budget_and_the_newest_conversation_is_kept(store):
+    store.set_budget(8 * MIB)
+    # What one transaction puts into the WAL: the new pages, and those it makes room in.
+    transaction = 2 * 30 * 100_000
+    for number in range(12):
+        blocks = chain(f"conversation{number}", 30)
+        store.submit(job(f"c{number}", blocks))
+        while store.pending:
+            assert store.used_bytes() <= 8 * MIB + transaction
+        assert read(store, blocks) == blocks
+    assert store.used_bytes() <= 8 * MIB
+
+
+def test_eviction_takes_the_tail_first_and_shared_blocks_last(store):
+    store.set_budget(8 * MIB)
+    system = chain("system", 10)
+    chats = [system + chain(f"chat{n}", 20, parent=system[-1].hash) for n in range(6)]
+    for number, blocks in enumerate(chats):
+        store.submit(job(f"c{number}", blocks))
+        store.flush(10)
+    assert len(read(store, system)) == 10
+    for blocks in chats:
+        kept = [block.hash for block in read(store, blocks)]
+        assert kept == list(hashes(blocks))[: len(kept)]
+    assert len(read(store, chats[-1])) == 30
+
+
+def test_a_restored_conversation_outlives_one_that_never_was(store):
+    first, second, third = chain("1", 30), chain("2", 30), chain("3", 30)
+    store.submit(job("c1", first))
+    store.submit(job("c2", second))
+    store.flush(10)
+    store.read_manifests(FINGERPRINT, "c1")
+    store.set_budget(7 * MIB)
+    store.submit(job("c3", third))
+    store.flush(10)
+    store.submit(job("c4", chain("4", 10)))
+    store.flush(10)
+    assert len(read(store, first)) > len(read(store, second))
+
+
+def test_a_conversation_larger_than_the_budget_keeps_its_head(store):
+    store.set_budget(2 * MIB)
+    blocks = chain("a", 60)
+    store.submit(job("c", blocks))
+    store.flush(10)
+    kept = read(store, blocks)
+    assert 5 < len(kept) < 20
+    assert kept == blocks[: len(kept)]
+
+
+def test_lowering_the_budget_shrinks_the_file(store):
+    for number in range(5):
+        store.submit(job(f"c{number}", chain(f"x{number}", 30)))
+    store.flush(10)
+    assert store.used_bytes() > 10 * MIB
+    store.set_budget(4 * MIB)
+    assert store.flush(10)
+    assert store.used_bytes() <= 4 * MIB
+
+
+def test_clear_and_compact_report_the_bytes_really_freed(store):
+    store.submit(job("c", chain("a", 60)))
+    store.submit(job("d", chain("b", 60)))
+    store.flush(10)
+    before = store.used_bytes()
+    store.forget("c")
+    compacted = store.compact()
+    assert compacted.after_bytes == store.used_bytes() < before * 0.6
+    used = store.used_bytes()
+    assert store.clear() == used - store.used_bytes() > 0
+    assert store.usage() == []
+    store.submit(job("c", chain("a", 3)))
+    store.flush(10)
+    assert len(read(store, chain("a", 3))) == 3
+
+
+def test_a_full_disk_fails_the_job_says_so_and_recovers(store, notices, monkeypatch):
+    monkeypatch.setattr(
+        "app.store.kv_writer.shutil.disk_usage", lambda path: DiskUsage(1000 * MIB, 999 * MIB, MIB)
+    )
+    done = []
+    store.submit(job("c", chain("a", 3), done=done))
+    store.flush(10)
+    assert done == [False]
+    assert "disk" in store.problem
+    assert [notice.kind for notice in notices] == ["kv_not_kept"]
+    monkeypatch.undo()
+    store.submit(job("c", chain("a", 3), done=done))
+    store.flush(10)
+    assert done == [False, True]
+    assert store.problem == ""
+
+
+def test_a_real_full_disk_leaves_the_store_readable(store, monkeypatch):
+    blocks, done = chain("a", 3), []
+    store.submit(job("c", blocks))
+    store.flush(10)
+    with store._database.writing() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    store.submit(job("d", chain("b", 40), done=done))
+    store.flush(10)
+    assert done == [False]
+    assert "full" in store.problem
+    assert read(store, blocks) == blocks
+
+
+def test_a_second_process_reads_but_does_not_write(store, tmp_path):
+    blocks = chain("a", 3)
+    store.submit(job("c", blocks))
+    store.flush(10)
+    code = f"""
+from pathlib import Path
+from app.store.kv_store import KVStore
+from engine.memory.interface import Manifest, SnapshotJob
+store = KVStore(Path({str(tmp_path / "kv.db")!r}), 1 << 26)
+done = []
+store.submit(SnapshotJob(Manifest("d", "m", b"f", 0, (), b""), (), done.append))
+store.flush(5)
+print(len(list(store.read_blocks({FINGERPRINT!r}, {hashes(blocks)!r}))), done, store.problem)
+store.close()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("3 [False] Another running Reprise")
+    store.submit(job("d", chain("b", 2)))
+    assert store.flush(10)
+    assert store.problem == ""
+
+
+def test_a_payload_moved_to_another_row_with_its_checksum_is_left_out(store, tmp_path):
+    blocks = chain("a", 2, size=1000) + chain("b", 1, size=1000)
+    store.submit(job("c", blocks))
+    store.flush(10)
+    with closing(sqlite3.connect(tmp_path / "kv.db")) as connection, connection:
+        rows = connection.execute("SELECT id, crc32, size FROM blocks ORDER BY id").fetchall()
+        payload = connection.execute("SELECT payload FROM payloads WHERE id = 1").fetchone()
+        connection.execute("UPDATE payloads SET payload = ? WHERE id = 2", payload)
+        connection.execute("UPDATE blocks SET crc32 = ?, size = ? WHERE id = 2", rows[0][1:])
+    assert read(store, blocks) == [blocks[0], blocks[2]]
+    verified = store.verify()
+    assert (verified.num_blocks, verified.num_damaged) == (3, 1)
+    store.flush(10)
+    assert store.verify().num_damaged == 0
+
+
+def test_orphans_are_swept_at_the_start(tmp_path):
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    blocks = chain("a", 4)
+    store.submit(job("c", blocks))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "kv.db")) as connection, connection:
+        connection.execute("DELETE FROM manifest_blocks WHERE position > 1")
+        connection.execute("DELETE FROM payloads WHERE id = 1")
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    store.flush(10)
+    assert [block.hash for block in read(store, blocks)] == [blocks[1].hash]
+    store.close()
+
+
+def test_a_damaged_file_is_set_aside_and_started_anew(tmp_path, notices):
+    (tmp_path / "kv.db").write_bytes(b"garbage" * 100_000)
+    store = KVStore(tmp_path / "kv.db", 64 * MIB, on_notice=notices.append)
+    assert [notice.kind for notice in notices] == ["kv_recreated"]
+    store.submit(job("c", chain("a", 2)))
+    assert store.flush(10)
+    assert len(read(store, chain("a", 2))) == 2
+    assert (tmp_path / "kv.db.damaged").exists()
+    store.close()
+
+
+def test_damage_found_while_reading_is_a_store_error_and_heals(tmp_path, notices):
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    blocks = chain("a", 40)
+    store.submit(job("c", blocks))
+    store.close()
+    data = bytearray((tmp_path / "kv.db").read_bytes())
+    for page in range(3, len(data) // 65_536):
+        data[page * 65_536 : page * 65_536 + 64] = b"\xff" * 64
+    (tmp_path / "kv.db").write_bytes(data)
+    store = KVStore(tmp_path / "kv.db", 64 * MIB, on_notice=notices.append)
+    with suppress(StoreError):
+        read(store, blocks)
+    store.flush(10)
+    done = []
+    store.submit(job("c", blocks, done=done))
+    store.submit(job("c2", chain("b", 3), done=done))
+    store.flush(10)
+    assert done[-1]
+    assert read(store, chain("b", 3))
+    store.close()
+
+
+def test_the_default_budget_follows_the_volume(tmp_path, monkeypatch):
+    def usage(total: int, free: int) -> None:
+        monkeypatch.setattr(
+            "app.store.kv_store.shutil.disk_usage", lambda path: DiskUsage(total, 0, free)
+        )
+
+    usage(1000 * MIB * 10, 10_000 * MIB)
+    assert default_budget(tmp_path / "missing") == 1000 * MIB
+    usage(1000 * MIB * 10, 1_000 * MIB)
+    assert default_budget(tmp_path) == 200 * MIB
