@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from engine.memory.interface import AttentionGroup, Memory, MemorySpec
+from engine.memory.packing import numbers_of
+from engine.memory.quantize import rotate
 
 FINGERPRINT = b"test model"
 NUM_HEADS = 4
@@ -76,13 +78,15 @@ def write_tokens(memory, spec, sequence: int, known: list[int], token_ids: list[
 
 
 def contents(memory, sequence: int, group: int, layer_slot: int, kind: int) -> Tensor:
-    """Keys or values (S, K, D) that a sequence really holds."""
+    """Keys or values (S, K, D) that a sequence really holds, not rotated."""
     found = memory._sequences[sequence]
-    blocks = found.tables[group].blocks
-    planes = [block.arena.planes[kind][layer_slot][block.slot] for block in blocks]
+    table = found.tables[group]
+    size = table.memory.pool.layout.block_size
+    planes = [numbers_of(block, size)[kind][layer_slot].float() for block in table.blocks]
     if not planes:
         return torch.empty(0)
-    return torch.cat(planes, dim=1).transpose(0, 1)[: found.length].float()
+    rotation = (table.memory.rotation.keys, table.memory.rotation.values)[kind]
+    return rotate(torch.cat(planes, dim=1).transpose(0, 1)[: found.length], rotation)
 
 
 def assert_holds(memory, spec, sequence: int, token_ids: list[int], *, tolerance=0.0) -> None:
@@ -101,13 +105,15 @@ def assert_holds(memory, spec, sequence: int, token_ids: list[int], *, tolerance
 
 def assert_consistent(memory) -> None:
     """Check reference counts, the index and the books of every pool."""
-    for at, of_group in enumerate(memory._groups.memories):
-        pool = of_group.pool
-        counts: dict[object, int] = {}
-        for found in memory._sequences.values():
-            for block in found.tables[at].blocks:
-                counts[block] = counts.get(block, 0) + 1
-        assert {block: block.ref_count for block in pool.blocks() if block.ref_count} == counts
+    owners: dict[object, int] = {}
+    for found in memory._sequences.values():
+        for table in found.tables:
+            assert table.num_settled <= len(table.hashes) <= len(table.blocks)
+            for block in table.blocks:
+                owners[block] = owners.get(block, 0) + 1
+    for pool in (pool for of_group in memory._groups.memories for pool in of_group.pools):
+        for block in pool.blocks():
+            assert block.ref_count == owners.get(block, 0)
         sealed = [block for block in pool.blocks() if block.hash is not None]
         assert len(pool.index) == len(sealed)
         assert all(pool.index.get(block.hash) is block for block in sealed)

@@ -25,19 +25,22 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 24
 
 
-def build(store: MemoryColdStore, num_blocks: int = NUM_BLOCKS) -> PagedAttentionMemory:
+def build(store: MemoryColdStore, codec: KVCodec) -> PagedAttentionMemory:
     probe = PagedAttentionMemory(SPEC, MemoryOptions(KVCodec.F32, BLOCK_SIZE, 0))
-    budget = probe.breakdown().bytes_per_token * BLOCK_SIZE * num_blocks
-    return PagedAttentionMemory(SPEC, MemoryOptions(KVCodec.F32, BLOCK_SIZE, budget), store=store)
+    budget = probe.breakdown().bytes_per_token * BLOCK_SIZE * NUM_BLOCKS
+    return PagedAttentionMemory(SPEC, MemoryOptions(codec, BLOCK_SIZE, budget), store=store)
 
 
 class MemoryMachine(RuleBasedStateMachine):
     """Every number of every sequence is what a list of tokens says it is, whatever happens."""
 
+    codec = KVCodec.F32
+    tolerance = 0.0
+
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryColdStore()
-        self.memory = build(self.store)
+        self.memory = build(self.store, self.codec)
         self.texts: dict[int, list[int]] = {}
         self.stored: dict[str, tuple[list[int], bytes]] = {}
         self.random = random.Random(0)
@@ -51,7 +54,7 @@ class MemoryMachine(RuleBasedStateMachine):
             self.texts[self.memory.create()] = []
 
     @precondition(lambda self: self.texts)
-    @rule(index=st.integers(0, 5), size=st.integers(1, 40), token=st.integers(0, 1))
+    @rule(index=st.integers(0, 5), size=st.integers(1, 80), token=st.integers(0, 1))
     def feed(self, index, size, token):
         sequence = self.pick(index)
         new = [token] * size
@@ -120,7 +123,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.memory = build(self.store)
+        self.memory = build(self.store, self.codec)
         self.texts = {}
 
     @precondition(lambda self: self.store.blocks)
@@ -137,9 +140,18 @@ class MemoryMachine(RuleBasedStateMachine):
     @invariant()
     def every_number_is_right(self):
         for sequence, text in self.texts.items():
-            assert_holds(self.memory, SPEC, sequence, text)
+            assert_holds(self.memory, SPEC, sequence, text, tolerance=self.tolerance)
         assert_consistent(self.memory)
 
 
+class QuantisedMachine(MemoryMachine):
+    """The same with blocks in two codecs."""
+
+    codec = KVCodec.INT8
+    tolerance = 0.03
+
+
 TestMemory = MemoryMachine.TestCase
-TestMemory.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestMemory.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestQuantised = QuantisedMachine.TestCase
+TestQuantised.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
