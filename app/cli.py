@@ -15,7 +15,7 @@ Command = Callable[[argparse.Namespace], int]
 def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:
     """Carry out one command line; without a command, open the window. Return the exit code."""
     arguments = parse(argv)
-    if arguments.command is None:
+    if arguments.command in (None, "window"):
         return open_window(arguments.files)
     try:
         return int(_command(arguments.command)(arguments))
