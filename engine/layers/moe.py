@@ -26,7 +26,7 @@ class SparseMLP(nn.Module):
         """x: (T, C) float32. Returns (T, C) float32."""
         shares, chosen = self.route(self.ffn_gate_inp(x))
         out = x.new_zeros(x.shape)
-        for expert in chosen.unique().tolist():
+        for expert in sorted(set(chosen.flatten().tolist())):
             rows, slots = (chosen == expert).nonzero(as_tuple=True)
             y = self._expert(expert, x[rows])
             out.index_add_(0, rows, y * shares[rows, slots, None])
@@ -43,4 +43,5 @@ class SparseMLP(nn.Module):
 
     def _expert(self, expert: int, x: Tensor) -> Tensor:
         hidden = self.activate(self.ffn_gate_exps(x, expert), self.ffn_up_exps(x, expert))
-        return self.ffn_down_exps(hidden, expert)
+        y: Tensor = self.ffn_down_exps(hidden, expert)
+        return y

@@ -37,9 +37,9 @@ class Rotation:
         half = self.cis.shape[-1]
         rotated = x[..., : 2 * half]
         if self.style is RopeStyle.INTERLEAVED:
-            torch.view_as_complex(rotated.unflatten(-1, (half, 2))).mul_(self.cis)
+            torch.view_as_complex(torch.unflatten(rotated, -1, (half, 2))).mul_(self.cis)
             return
-        pairs = rotated.unflatten(-1, (2, half))
+        pairs = torch.unflatten(rotated, -1, (2, half))
         first, second = pairs.unbind(-2)
         turned = torch.complex(first, second).mul_(self.cis)
         first.copy_(turned.real)

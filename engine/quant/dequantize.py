@@ -255,7 +255,7 @@ def _nibbles(qs: Tensor) -> Tensor:
 
 def _halves(qs: Tensor, width: int) -> Tensor:
     """Unpack runs of width bytes to (N, runs * 2, width): low nibbles of a run, then high ones."""
-    runs = qs.unflatten(1, (-1, width))
+    runs = torch.unflatten(qs, 1, (-1, width))
     out = torch.empty(len(qs), runs.shape[1], 2, width)
     out[:, :, 0] = runs & 15
     out[:, :, 1] = runs >> 4
@@ -264,7 +264,7 @@ def _halves(qs: Tensor, width: int) -> Tensor:
 
 def _crumbs(qs: Tensor) -> Tensor:
     """Unpack 2-bit numbers to (N, 256): per run of 32 bytes, the lowest pairs first."""
-    pairs = (qs.unflatten(1, (-1, 1, 32)) >> _shifts(0, 2, 4, 6)[:, None]) & 3
+    pairs = (torch.unflatten(qs, 1, (-1, 1, 32)) >> _shifts(0, 2, 4, 6)[:, None]) & 3
     return pairs.float().view(-1, 256)
 
 
