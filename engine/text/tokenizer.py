@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from engine.errors import UnsupportedModelError
+from engine.errors import TokenizerError, UnsupportedModelError
 from engine.gguf_file import GGUFFile
 from engine.text.byte_level import ByteLevel, token_to_bytes
 from engine.text.merging import SPACE, Merger, merge_list_rank, score_rank
 from engine.text.pre_tokenizers import pre_tokenizer
-from engine.text.vocabulary import TokenKind, Vocabulary
+from engine.text.vocabulary import TokenKind, Vocabulary, read_strings
 
 _ASCII_SPACE = " \t\n\v\f\r"
 _KEPT_SPACE_AFTER = frozenset(("<unk>", "<s>", "<|endoftext|>"))
@@ -201,7 +201,7 @@ def _byte_level_tokenizer(file: GGUFFile) -> Tokenizer:
     name = file.require("tokenizer.ggml.pre", str) if "tokenizer.ggml.pre" in file.metadata else ""
     rule = pre_tokenizer(name)
     vocabulary = Vocabulary.from_gguf(file, default_bos=None)
-    encoder = ByteLevel(vocabulary, file.require("tokenizer.ggml.merges", list), rule)
+    encoder = ByteLevel(vocabulary, read_strings(file, "tokenizer.ggml.merges"), rule)
     return Tokenizer(
         vocabulary,
         encoder,
@@ -215,7 +215,8 @@ def _byte_level_tokenizer(file: GGUFFile) -> Tokenizer:
 
 def _sentencepiece_tokenizer(file: GGUFFile) -> Tokenizer:
     vocabulary = Vocabulary.from_gguf(file, default_bos=1)
-    file.require("tokenizer.ggml.scores", list)
+    if not vocabulary.scores:
+        raise TokenizerError("The vocabulary has no scores.", detail="tokenizer.ggml.scores")
     return Tokenizer(
         vocabulary,
         _SpaceEscaping(Merger(vocabulary, score_rank(vocabulary))),
@@ -229,7 +230,7 @@ def _sentencepiece_tokenizer(file: GGUFFile) -> Tokenizer:
 
 def _merge_list_tokenizer(file: GGUFFile) -> Tokenizer:
     vocabulary = Vocabulary.from_gguf(file, default_bos=None)
-    merger = Merger(vocabulary, merge_list_rank(file.require("tokenizer.ggml.merges", list)))
+    merger = Merger(vocabulary, merge_list_rank(read_strings(file, "tokenizer.ggml.merges")))
     # NOTE: early files say add_bos_token = false, but the models fail without BOS.
     return Tokenizer(
         vocabulary, _LineByLine(merger, vocabulary.ids), is_byte_level=False, adds_bos=True

@@ -90,7 +90,7 @@ class Vocabulary:
     """
 
     texts: list[str]
-    kinds: list[int]
+    kinds: list[float]
     scores: list[float]
     ids: dict[str, int]
     special_ids: tuple[int, ...]
@@ -104,9 +104,9 @@ class Vocabulary:
 
         Raises: ModelFileError when the list is missing, TokenizerError when it contradicts itself.
         """
-        texts = _strings(file, "tokenizer.ggml.tokens")
+        texts = read_strings(file, "tokenizer.ggml.tokens")
         scores = _numbers(file, "tokenizer.ggml.scores", len(texts))
-        kinds = [int(kind) for kind in _numbers(file, "tokenizer.ggml.token_type", len(texts))]
+        kinds = [*_numbers(file, "tokenizer.ggml.token_type", len(texts))]
         kinds = kinds or [TokenKind.NORMAL] * len(texts)
         ids = dict(zip(reversed(texts), range(len(texts) - 1, -1, -1), strict=True))
         named = {key: _token_id(file, key, len(texts)) for key in ("bos", "eos", "eot", "eom")}
@@ -118,7 +118,11 @@ class Vocabulary:
         )
 
 
-def _strings(file: GGUFFile, key: str) -> list[str]:
+def read_strings(file: GGUFFile, key: str) -> list[str]:
+    """Return a list of texts from the metadata.
+
+    Raises: ModelFileError when it is missing, empty or of another kind.
+    """
     values = file.require(key, list)
     if not values or not isinstance(values[0], str):
         raise ModelFileError("The vocabulary in the model file is damaged.", detail=key)
@@ -140,7 +144,7 @@ def _token_id(file: GGUFFile, name: str, count: int) -> int | None:
 
 
 def _end_of_generation(
-    ids: dict[str, int], kinds: list[int], named: dict[str, int | None]
+    ids: dict[str, int], kinds: list[float], named: dict[str, int | None]
 ) -> frozenset[int]:
     texts = {text for text in _END_OF_TURN if text in ids}
     texts |= {
@@ -157,7 +161,7 @@ def _end_of_generation(
     return frozenset({ids[text] for text in texts} | {i for i in stated if i is not None})
 
 
-def _mark_kinds(ids: dict[str, int], kinds: list[int], eog_ids: frozenset[int]) -> None:
+def _mark_kinds(ids: dict[str, int], kinds: list[float], eog_ids: frozenset[int]) -> None:
     for token_id in eog_ids:
         kinds[token_id] = TokenKind.CONTROL
     markers = _MARKERS | ({"<|end|>"} if "<|return|>" in ids else set())
@@ -166,7 +170,7 @@ def _mark_kinds(ids: dict[str, int], kinds: list[int], eog_ids: frozenset[int]) 
             kinds[ids[text]] = TokenKind.USER_DEFINED
 
 
-def _special_ids(texts: list[str], kinds: list[int]) -> tuple[int, ...]:
+def _special_ids(texts: list[str], kinds: list[float]) -> tuple[int, ...]:
     wanted = {TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.UNKNOWN}
     found = [i for i, kind in enumerate(kinds) if kind in wanted and i < len(texts) and texts[i]]
     return tuple(sorted(found, key=lambda i: -len(texts[i].encode())))

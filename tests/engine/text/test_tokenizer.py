@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import ModelFileError, TokenizerError, UnsupportedModelError
+from engine.errors import EngineError, ModelFileError, TokenizerError, UnsupportedModelError
 from engine.gguf_file import GGUFFile
+from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from tests.engine.text import vocabularies
 from tests.reference import REFERENCE, needs_reference
@@ -205,6 +208,8 @@ def test_html_strike_through_ends_no_reply(tmp_path: Path):
         ({"pre": "klingon"}, UnsupportedModelError, "klingon"),
         ({"merges": ["q zz"]}, TokenizerError, ""),
         ({"merges": ["noblank"]}, TokenizerError, ""),
+        ({"merges": [1, 2]}, ModelFileError, "merges"),
+        ({"model": "llama"}, TokenizerError, "scores"),
         ({"token_type": [1, 1]}, TokenizerError, "token_type"),
         ({"tokens": [1, 2, 3]}, ModelFileError, "tokens"),
     ],
@@ -227,3 +232,21 @@ def test_special_ids_out_of_range_are_ignored(tmp_path: Path):
     tokenizer = Tokenizer.from_gguf(file)
     assert tokenizer.eos_id is None
     assert not tokenizer.adds_eos
+
+
+@pytest.mark.parametrize("write", [vocabularies.byte_level, vocabularies.sentencepiece])
+def test_random_damage_is_a_typed_error_or_harmless(write: Any, tmp_path: Path):
+    path = tmp_path / "v.gguf"
+    write(path, **{"tokenizer.chat_template": "{{ messages[0].content }}"})
+    data, rng = path.read_bytes(), random.Random(9)
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(rng.randint(1, 8)):
+            changed[rng.randrange(len(data))] ^= rng.randint(1, 255)
+        path.write_bytes(changed)
+        with contextlib.suppress(EngineError):
+            file = GGUFFile.open(path)
+            tokenizer = Tokenizer.from_gguf(file)
+            ChatTemplate.from_gguf(file)
+            tokenizer.decode(tokenizer.encode("hello <s>w\u00f6rld<|im_end|>", add_special=True))
+            assert all(tokenizer.token_bytes(i) is not None for i in range(tokenizer.vocab_size))
