@@ -36,6 +36,10 @@ function(reprise_add_isa name)
   add_library(reprise_${name} OBJECT src/isa_unit.cpp)
   reprise_target_options(reprise_${name})
   target_compile_options(reprise_${name} PRIVATE ${ARGN})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Both move sums away from their products, and then registers do not suffice.
+    target_compile_options(reprise_${name} PRIVATE -fno-tree-reassoc -fno-tree-ter)
+  endif()
   target_compile_definitions(reprise_${name} PRIVATE
     RP_ISA_${upper} RP_NS=rp_${name} RP_NAME="${name}")
   target_sources(reprise_kernels PRIVATE $<TARGET_OBJECTS:reprise_${name}>)

@@ -201,9 +201,7 @@ def test_a_failing_job_neither_kills_the_thread_nor_the_next_job(worker, recorde
     assert failing.error.kind == type(error).__name__
 
 
-def test_unloading_ends_started_jobs_as_cancelled_and_keeps_waiting_ones(
-    worker, recorder, loader
-):
+def test_unloading_ends_started_jobs_as_cancelled_and_keeps_waiting_ones(worker, recorder, loader):
     loaded(worker, recorder)
     trace: list[str] = []
     gate = threading.Semaphore(1)

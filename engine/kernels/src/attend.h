@@ -42,13 +42,12 @@ RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, 
     for (int t = 0; t < n; ++t) {
         const uint8_t* key = keys + static_cast<int64_t>(t) * size * Codec::kBytes;
         F sum[H];
-        for (int h = 0; h < H; ++h) sum[h] = fzero();
+        each<H>([&](auto h) RP_LAMBDA { sum[h] = fzero(); });
         for (int i = 0; i < size; i += R) {
             const F k = Codec::load(key, i);
-#pragma GCC unroll 4
-            for (int h = 0; h < H; ++h) sum[h] = ffma(k, fload(q + h * size + i), sum[h]);
+            each<H>([&](auto h) RP_LAMBDA { sum[h] = ffma(k, fload(q + h * size + i), sum[h]); });
         }
-        for (int h = 0; h < H; ++h) scores[h * kTileKeys + t] = fsum(sum[h]);
+        each<H>([&](auto h) RP_LAMBDA { scores[h * kTileKeys + t] = fsum(sum[h]); });
     }
 }
 
@@ -56,21 +55,18 @@ RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, 
 template <class Codec, int H, int V>
 RP_INLINE void add_values(const float* weights, int size, int i, const uint8_t* values, int n,
                           float* out) {
-    F sum[H][V];
-    for (int h = 0; h < H; ++h)
-        for (int v = 0; v < V; ++v) sum[h][v] = fload(out + h * size + i + v * R);
+    F sum[H * V];
+    each<H * V>([&](auto j) RP_LAMBDA { sum[j] = fload(out + j / V * size + i + j % V * R); });
     for (int t = 0; t < n; ++t) {
         const uint8_t* value = values + static_cast<int64_t>(t) * size * Codec::kBytes;
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
+        each<V>([&](auto v) RP_LAMBDA {
             const F x = Codec::load(value, i + v * R);
-#pragma GCC unroll 4
-            for (int h = 0; h < H; ++h)
-                sum[h][v] = ffma(x, fset(weights[h * kTileKeys + t]), sum[h][v]);
-        }
+            each<H>([&](auto h) RP_LAMBDA {
+                sum[h * V + v] = ffma(x, fset(weights[h * kTileKeys + t]), sum[h * V + v]);
+            });
+        });
     }
-    for (int h = 0; h < H; ++h)
-        for (int v = 0; v < V; ++v) fstore(out + h * size + i + v * R, sum[h][v]);
+    each<H * V>([&](auto j) RP_LAMBDA { fstore(out + j / V * size + i + j % V * R, sum[j]); });
 }
 
 // Turn n scores into weights; return the factor for what was summed before.

@@ -39,44 +39,41 @@ struct Operand {
 };
 
 // sum += four rows of a, (4, k), times b, (k, kLanes).
-RP_INLINE void dense4(Operand a, const float* b, int64_t b_stride, int k, F (&sum)[4][3]) {
+RP_INLINE void dense4(Operand a, const float* b, int64_t b_stride, int k, F (&sum)[12]) {
     for (int i = 0; i < k; ++i) {
         const float* line = b + i * b_stride;
         const F b0 = fload(line), b1 = fload(line + R), b2 = fload(line + 2 * R);
-#pragma GCC unroll 4
-        for (int r = 0; r < 4; ++r) {
+        each<4>([&](auto r) RP_LAMBDA {
             const F x = fset(a.p[r * a.row + i * a.step]);
-            sum[r][0] = ffma(x, b0, sum[r][0]);
-            sum[r][1] = ffma(x, b1, sum[r][1]);
-            sum[r][2] = ffma(x, b2, sum[r][2]);
-        }
+            sum[3 * r] = ffma(x, b0, sum[3 * r]);
+            sum[3 * r + 1] = ffma(x, b1, sum[3 * r + 1]);
+            sum[3 * r + 2] = ffma(x, b2, sum[3 * r + 2]);
+        });
     }
 }
 
 static void tile_scores(const Tile& t, int size, int block, int keys) {
     for (int key = 0; key < keys; key += 4) {
-        F sum[4][3];
-        for (int r = 0; r < 4; ++r)
-            for (int v = 0; v < 3; ++v) sum[r][v] = fzero();
+        F sum[12];
+        each<12>([&](auto j) RP_LAMBDA { sum[j] = fzero(); });
         const Operand a{t.keys + key * size, size, 1};
         dense4(a, t.q + block * kLanes, kTileRows, size, sum);
-        for (int r = 0; r < 4; ++r)
-            for (int v = 0; v < 3; ++v)
-                fstore(t.scores + (key + r) * kLanes + v * R, sum[r][v]);
+        each<12>([&](auto j) RP_LAMBDA { fstore(t.scores + key * kLanes + j * R, sum[j]); });
     }
 }
 
 static void tile_values(const Tile& t, int size, int block, int keys, const F (&factor)[3]) {
     for (int i = 0; i < size; i += 4) {
-        F sum[4][3];
+        F sum[12];
         float* out = t.out + i * kTileRows + block * kLanes;
-        for (int r = 0; r < 4; ++r)
-            for (int v = 0; v < 3; ++v)
-                sum[r][v] = fmul(fload(out + r * kTileRows + v * R), factor[v]);
+        each<12>([&](auto j) RP_LAMBDA {
+            sum[j] = fmul(fload(out + j / 3 * kTileRows + j % 3 * R), factor[j % 3]);
+        });
         const Operand a{t.values + i, 1, size};
         dense4(a, t.scores, kLanes, keys, sum);
-        for (int r = 0; r < 4; ++r)
-            for (int v = 0; v < 3; ++v) fstore(out + r * kTileRows + v * R, sum[r][v]);
+        each<12>([&](auto j) RP_LAMBDA {
+            fstore(out + j / 3 * kTileRows + j % 3 * R, sum[j]);
+        });
     }
 }
 

@@ -93,77 +93,76 @@ struct Rows {
 template <int M>
 RP_INLINE Rows<M> rows_of(const RpActs& acts, int64_t first) {
     Rows<M> rows;
-    for (int m = 0; m < M; ++m) {
+    each<M>([&](auto m) RP_LAMBDA {
         rows.q[m] = acts.q + (first + m) * acts.width;
         rows.meta[m] = (first + m) * (acts.width / 32);
-    }
+    });
     return rows;
 }
 
-template <class Q, int M, class Source, int J>
-RP_INLINE void multiply_vector(const Source& source, const Rows<M>& rows, int64_t g,
-                               Dot<Q::kDepth> (&low)[M], Dot<Q::kDepth> (&high)[M]) {
-    const W w = source.template vector<J>();
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) {
-        const W a = wbroadcast(rows.q[m] + 32 * g + 4 * J);
-        if constexpr (Q::kHasHalves && J >= 4)
-            high[m].template add<J - 4>(w, a);
-        else
-            low[m].template add<J>(w, a);
-    }
-}
-
-template <class Q, int M, class Source, int... J>
-RP_INLINE void multiply_group(const Source& source, const Rows<M>& rows, int64_t g,
-                              Dot<Q::kDepth> (&low)[M], Dot<Q::kDepth> (&high)[M],
-                              std::integer_sequence<int, J...>) {
-    (multiply_vector<Q, M, Source, J>(source, rows, g, low, high), ...);
-}
+// Integer sums of one group for M rows; high: of columns 16..31 where halves are scaled apart.
+template <class Q, int M>
+struct GroupSums {
+    Dot<Q::kDepth> low[M], high[Q::kHasHalves ? M : 1];
+};
 
 template <class Q, int M>
 RP_INLINE void begin_group(const RpActs& acts, const Rows<M>& rows, int64_t g,
-                           Dot<Q::kDepth> (&low)[M], Dot<Q::kDepth> (&high)[M]) {
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) {
-        const int32_t* sums = acts.sums + 2 * (rows.meta[m] + g);
+                           GroupSums<Q, M>& sums) {
+    each<M>([&](auto m) RP_LAMBDA {
+        const int32_t* s = acts.sums + 2 * (rows.meta[m] + g);
         if constexpr (Q::kOffset == 0) {
-            low[m].begin(0);
+            sums.low[m].begin(0);
         } else if constexpr (Q::kHasHalves) {
-            low[m].begin(-Q::kOffset * sums[0]);
-            high[m].begin(-Q::kOffset * sums[1]);
+            sums.low[m].begin(-Q::kOffset * s[0]);
+            sums.high[m].begin(-Q::kOffset * s[1]);
         } else {
-            low[m].begin(-Q::kOffset * (sums[0] + sums[1]));
+            sums.low[m].begin(-Q::kOffset * (s[0] + s[1]));
         }
-    }
+    });
+}
+
+template <class Q, int M, class Source>
+RP_INLINE void multiply_group(const Source& source, const Rows<M>& rows, int64_t g,
+                              GroupSums<Q, M>& sums) {
+    each<8>([&](auto j) RP_LAMBDA {
+        constexpr int J = j;
+        const W w = source.template vector<J>();
+        each<M>([&](auto m) RP_LAMBDA {
+            const W a = wbroadcast(rows.q[m] + 32 * g + 4 * J);
+            if constexpr (Q::kHasHalves && J >= 4)
+                sums.high[m].template add<J - 4>(w, a);
+            else
+                sums.low[m].template add<J>(w, a);
+        });
+    });
 }
 
 template <class Q, int M, class Source>
 RP_INLINE void add_group(const Source& source, const RpActs& acts, const Rows<M>& rows, int64_t g,
-                         Dot<Q::kDepth> (&low)[M], Dot<Q::kDepth> (&high)[M], F (&sum)[M]) {
+                         const GroupSums<Q, M>& sums, F (&total)[M]) {
     const F d = source.scale(0);
     const F second = Layout<Q>::kScales == 2 ? source.scale(1) : fzero();
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) {
+    each<M>([&](auto m) RP_LAMBDA {
         const int64_t at = rows.meta[m] + g;
-        F t = fmul(fcvt(low[m].end()), d);
-        if constexpr (Q::kHasHalves) t = ffma(fcvt(high[m].end()), second, t);
-        sum[m] = ffma(t, fset(acts.d[at]), sum[m]);
-        if constexpr (Q::kHasMin) sum[m] = ffma(second, fset(acts.ds[at]), sum[m]);
-    }
+        F t = fmul(fcvt(sums.low[m].end()), d);
+        if constexpr (Q::kHasHalves) t = ffma(fcvt(sums.high[m].end()), second, t);
+        total[m] = ffma(t, fset(acts.d[at]), total[m]);
+        if constexpr (Q::kHasMin) total[m] = ffma(second, fset(acts.ds[at]), total[m]);
+    });
 }
 
 // One tile times M activation rows.
 template <class Q, int M, class Source>
-RP_INLINE void multiply_tile(Source source, const RpActs& acts, int64_t first, F (&sum)[M]) {
+RP_INLINE void multiply_tile(Source source, const RpActs& acts, int64_t first, F (&total)[M]) {
     const Rows<M> rows = rows_of<M>(acts, first);
     const int64_t groups = acts.width / 32;
-    for (int m = 0; m < M; ++m) sum[m] = fzero();
+    each<M>([&](auto m) RP_LAMBDA { total[m] = fzero(); });
     for (int64_t g = 0; g < groups; ++g, source.next()) {
-        Dot<Q::kDepth> low[M], high[M];
-        begin_group<Q, M>(acts, rows, g, low, high);
-        multiply_group<Q, M>(source, rows, g, low, high, std::make_integer_sequence<int, 8>());
-        add_group<Q, M>(source, acts, rows, g, low, high, sum);
+        GroupSums<Q, M> sums;
+        begin_group<Q, M>(acts, rows, g, sums);
+        multiply_group<Q, M>(source, rows, g, sums);
+        add_group<Q, M>(source, acts, rows, g, sums, total);
     }
 }
 
@@ -190,7 +189,7 @@ static void multiply_rows(const Source& source, const RpMatrix& matrix, const Rp
                           int64_t tile, int64_t first) {
     F sum[M];
     multiply_tile<Q, M>(source, acts, first, sum);
-    for (int m = 0; m < M; ++m) store_tile(matrix, tile, first + m, sum[m]);
+    each<M>([&](auto m) RP_LAMBDA { store_tile(matrix, tile, first + m, sum[m]); });
 }
 
 // All rows, in blocks of at most MAX.

@@ -3,6 +3,18 @@
 
 namespace RP_NS {
 
+template <class Fn, int... I>
+RP_INLINE void each_of(Fn fn, std::integer_sequence<int, I...>) {
+    (fn(std::integral_constant<int, I>()), ...);
+}
+
+// fn(0), fn(1), ... fn(N - 1) with constant arguments. Loops over accumulators are written this
+// way because arrays indexed by a loop variable stay in memory.
+template <int N, class Fn>
+RP_INLINE void each(Fn fn) {
+    each_of(fn, std::make_integer_sequence<int, N>());
+}
+
 // e^x to about 2 ulp; 0 below -87. Source: Cephes expf.
 RP_INLINE F fexp(F x) {
     const F clamped = fminv(fmaxv(x, fset(-87.0f)), fset(88.0f));

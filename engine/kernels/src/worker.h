@@ -8,9 +8,11 @@
 #if defined(_MSC_VER)
 #define RP_INLINE static __forceinline
 #define RP_INLINE_MEMBER __forceinline
+#define RP_LAMBDA
 #else
 #define RP_INLINE static inline __attribute__((always_inline))
 #define RP_INLINE_MEMBER inline __attribute__((always_inline))
+#define RP_LAMBDA __attribute__((always_inline))
 #endif
 
 namespace rp {
