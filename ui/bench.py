@@ -11,13 +11,16 @@ import statistics
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from PySide6.QtCore import QEvent
+from PySide6.QtCore import QEvent, qVersion
 from PySide6.QtWidgets import QApplication
 
+from app.bench.report import Report, Row, cpu_name
 from app.conversation import Conversation, Message, MessageStatus, Role
 from app.events import ReplyDelta
 from engine.events import Channel
@@ -210,3 +213,21 @@ def _window_visible_ms() -> float:
     milliseconds, has_torch = done.stdout.split()[-2:]
     assert has_torch == "False", "the window must be on screen before torch is imported"
     return float(milliseconds)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print the table, and write it where --json says."""
+    parser = ArgumentParser(prog="reprise bench interface")
+    parser.add_argument("--json", type=Path)
+    out = parser.parse_args(argv).json
+    rows = [Row(name.removesuffix("_ms"), "ms", ms) for name, ms in measure_interface().items()]
+    machine = {"cpu": cpu_name(), "threads": 1, "qt": qVersion()}
+    report = Report("interface", f"{NUM_MESSAGES} messages", machine, tuple(rows))
+    print(report.to_text())
+    if out:
+        report.save(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

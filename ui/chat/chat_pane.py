@@ -66,6 +66,16 @@ class ChatPane(QWidget):
         return self._composer
 
     @property
+    def empty(self) -> EmptyState:
+        """What is shown without messages."""
+        return self._empty
+
+    @property
+    def look(self) -> Look:
+        """The present theme and zoom."""
+        return self._look
+
+    @property
     def messages(self) -> MessageModel:
         """What is shown."""
         return self._messages

@@ -38,6 +38,11 @@ class CodeBlock(RoundedField):
         self._reset = QTimer(self, singleShot=True, interval=_COPIED_MS)
         self._reset.timeout.connect(self._show_copy)
 
+    @property
+    def copy_button(self) -> QToolButton:
+        """The button that copies the code."""
+        return self._copy
+
     def set_code(self, code: Code, *, is_live: bool = False) -> None:
         """Show code; is_live while more of it is on its way."""
         self._title.setText(code.info or self.tr("text"))

@@ -72,6 +72,16 @@ class Composer(QWidget):
         return self._meter
 
     @property
+    def send_button(self) -> QToolButton:
+        """The button that sends."""
+        return self._send
+
+    @property
+    def stop_button(self) -> QToolButton:
+        """The button that stops the reply."""
+        return self._stop
+
+    @property
     def can_send(self) -> bool:
         """Tell whether Send would do something now."""
         has_words = bool(self._text.text().strip()) or bool(self._files.attachments)

@@ -74,6 +74,11 @@ class MessageBody(QWidget):
         self._fits = [None] * len(self._parts)
         self.height_changed.emit()
 
+    @property
+    def parts(self) -> tuple[BodyPart, ...]:
+        """The widgets of the stack, from top to bottom."""
+        return tuple(self._parts)
+
     def ideal_width(self, width: int) -> int:
         """Return how much of this width the parts need."""
         self._fits = [None] * len(self._parts)

@@ -117,7 +117,7 @@ class MessageModel(QObject):
                 version=max(known.version, event.message.version),
                 num_versions=max(known.num_versions, event.message.num_versions),
             )
-            row.progress, row.queue_position = None, None
+            row.progress, row.queue_position, row.tokens_per_second = None, None, 0.0
             self._emit_changed(event.message.id)
 
     def touch(self, message_id: str) -> None:

@@ -67,6 +67,11 @@ class MessageView(QAbstractScrollArea):
         return self._is_following
 
     @property
+    def is_settled(self) -> bool:
+        """Tell whether no idle work is left."""
+        return not self._idle.isActive()
+
+    @property
     def num_widgets(self) -> int:
         """Messages that are widgets now."""
         return len(self._widgets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QMimeData, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QMimeData, Qt, QTimer, Signal
 from PySide6.QtGui import QInputMethodEvent, QKeyEvent, QPalette, QTextBlockFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
@@ -80,6 +80,14 @@ class PlainEditor(QTextEdit):
         """Accept files as well as text."""
         return source.hasUrls() or super().canInsertFromMimeData(source)
 
+    def event(self, event: QEvent) -> bool:
+        """Claim Esc before a shortcut of the window does."""
+        is_override = event.type() == QEvent.Type.ShortcutOverride
+        if is_override and isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
+            event.accept()
+            return True
+        return super().event(event)
+
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
         """Follow what the input method holds."""
         self._preedit = event.preeditString()
@@ -98,7 +106,6 @@ class PlainEditor(QTextEdit):
             Qt.KeyboardModifier.KeypadModifier,
         )
         if event.key() == Qt.Key.Key_Escape and not self.is_composing:
-            event.ignore()
             self.cancelled.emit()
         elif event.key() == Qt.Key.Key_Up and is_plain and self._is_blank():
             self.up_in_empty.emit()

@@ -36,6 +36,11 @@ class ReasoningSection(QWidget):
         self._button.clicked.connect(self._toggle)
         self._body: MessageBody | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the thoughts are shown."""
+        return self._is_open
+
     @staticmethod
     def is_needed(row: Row) -> bool:
         """Tell whether a message has thoughts."""

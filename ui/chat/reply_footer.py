@@ -47,6 +47,16 @@ class ReplyFooter(QWidget):
         if not is_right:
             layout.addStretch(1)
 
+    @property
+    def why_button(self) -> QPushButton:
+        """The link that explains low reuse."""
+        return self._why
+
+    @property
+    def next_button(self) -> QToolButton:
+        """The step to the version after this one."""
+        return self._next
+
     @staticmethod
     def is_needed(row: Row) -> bool:
         """Tell whether a message has anything for this line."""

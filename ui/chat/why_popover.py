@@ -42,6 +42,10 @@ class WhyPopover(QFrame):
         self.move(x, y if y > area.top() else place.y() + self._look.px(26))
         self.show()
 
+    def text(self) -> str:
+        """Return all words of the card."""
+        return "\n".join(label.text() for label in self.findChildren(QLabel))
+
     def _add_words(self, stats: ReplyStats, reason: MissReason) -> None:
         read = count(stats.usage.recomputed_tokens)
         title = self.tr("{0} tokens were read again").format(read)
