@@ -175,9 +175,7 @@ class Engine:
 
     def rates(self) -> Rates:
         """Return the measured rates."""
-        return Rates(
-            self._prefill_rate.value, self._decode_rate.value, self._restore_rate.value
-        )
+        return Rates(self._prefill_rate.value, self._decode_rate.value, self._restore_rate.value)
 
     def prompt_token_ids(self, messages: tuple[ChatMessage, ...]) -> list[int]:
         """Return the token ids of a conversation as a fresh session would read it.
@@ -213,7 +211,12 @@ class Engine:
             pool=self._pool,
             runner=loaded.runner,
             sampler=Sampler(request.sampling, loaded.tokenizer.vocab_size),
-            text=ReplyText(loaded.tokenizer, parser, request.stop),
+            text=ReplyText(
+                loaded.tokenizer,
+                parser,
+                request.stop + loaded.template.stop_strings,
+                continues=bool(prompt.continued_text),
+            ),
             clock=clock,
             prefill_chunk=self._config.prefill_chunk,
             is_cancelled=is_cancelled,

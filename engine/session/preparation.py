@@ -118,9 +118,7 @@ class Preparation:
             cause = MissCause.TEMPLATE_REWRITES_HISTORY
             return self._reason(cause, history.kept_tokens, history, session)
         if history.is_changed:
-            return self._reason(
-                MissCause.HISTORY_CHANGED, history.kept_tokens, history, session
-            )
+            return self._reason(MissCause.HISTORY_CHANGED, history.kept_tokens, history, session)
         if not history.is_known:
             return self._reason(MissCause.NEW_CONVERSATION, match.total, history, session)
         return None

@@ -28,8 +28,8 @@ class PromptPlan:
     """What to keep of a log and what to append to it before a reply is generated.
 
     num_kept: messages of the log that stay. num_matching: messages that are unchanged; larger than
-    num_kept when the template renders them differently now. continues: the log already ends in the
-    reply that is to go on.
+    num_kept where the template leaves no border to append at. continues: the log already ends in
+    the reply that is to go on.
     """
 
     num_kept: int
@@ -65,12 +65,11 @@ class PromptPlanner:
     def _plan_answer(
         self, session: Session, messages: Sequence[ChatMessage], num_matching: int
     ) -> PromptPlan:
-        full = self._template.render(messages, add_generation_prompt=True)
-        num_kept, position = self._stable_prefix(session, messages[:num_matching], full)
-        texts = self._cut(messages, num_kept, position, full)
-        if session.is_open_after(num_kept):
-            digest, text = texts[0]
-            texts[0] = (digest, self._template.closing_of(messages[:num_kept]) + text)
+        for num_kept in range(num_matching, -1, -1):
+            texts = self._missing_texts(session, messages, num_kept)
+            if texts is not None:
+                break
+        assert texts is not None, "with nothing kept, the whole text is missing"
         segments = self._encode(texts, is_start=num_kept == 0)
         return PromptPlan(num_kept, num_matching, segments)
 
@@ -83,25 +82,54 @@ class PromptPlanner:
         segments = (*plan.segments, Segment(tuple(ids), None))
         return PromptPlan(plan.num_kept, plan.num_matching, segments)
 
-    def _stable_prefix(
-        self, session: Session, matching: Sequence[ChatMessage], full: str
-    ) -> tuple[int, int]:
-        """Return the most messages whose rendering still begins the full text, and its length."""
-        for count in range(len(matching), 0, -1):
-            if session.is_merged(count):
-                continue
-            text = self._try_render(matching[:count])
-            if text is not None and full.startswith(text):
-                return count, len(text)
-        return 0, 0
+    def _missing_texts(
+        self, session: Session, messages: Sequence[ChatMessage], num_kept: int
+    ) -> list[tuple[str | None, str]] | None:
+        """Return what a log that keeps num_kept messages lacks: a text per message, the opening.
+
+        None when the log cannot be kept so far, because there is no border.
+        """
+        if num_kept and session.is_merged(num_kept):
+            return None
+        closing = self._closing_in_log(session, messages[:num_kept])
+        full = self._rest(messages, num_kept, closing, add_generation_prompt=True)
+        if full is None:
+            return None
+        return self._cut(messages, num_kept, closing, full)
+
+    def _closing_in_log(self, session: Session, kept: Sequence[ChatMessage]) -> str:
+        """Return the closing of the last kept message, "" where the log does not hold it yet."""
+        if not kept or session.is_open_after(len(kept)):
+            return ""
+        return self._template.closing_of(kept)
+
+    def _rest(
+        self,
+        messages: Sequence[ChatMessage],
+        num_kept: int,
+        closing: str,
+        *,
+        add_generation_prompt: bool,
+    ) -> str | None:
+        """Return the text behind the kept messages, None where the closing reads differently now.
+
+        What stands before is not looked at: a template may render it anew, the log is the truth.
+        """
+        if num_kept == 0:
+            return self._template.render(messages, add_generation_prompt=add_generation_prompt)
+        text = self._template.text_after(
+            messages, num_kept, add_generation_prompt=add_generation_prompt
+        )
+        return text.removeprefix(closing) if text and text.startswith(closing) else None
 
     def _cut(
-        self, messages: Sequence[ChatMessage], num_kept: int, position: int, full: str
+        self, messages: Sequence[ChatMessage], num_kept: int, closing: str, full: str
     ) -> list[tuple[str | None, str]]:
-        """Cut full[position:] into one text per message, and the reply's opening."""
+        """Cut the missing text into one piece per message, and the reply's opening."""
         texts: list[tuple[str | None, str]] = []
+        position = 0
         for count in range(num_kept + 1, len(messages) + 1):
-            text = self._try_render(messages[:count])
+            text = self._try_rest(messages[:count], num_kept, closing)
             is_border = text is not None and len(text) >= position and full.startswith(text)
             end = len(text) if text is not None and is_border else position
             texts.append((message_digest(messages[count - 1]), full[position:end]))
@@ -109,9 +137,9 @@ class PromptPlanner:
         texts.append((None, full[position:]))
         return texts
 
-    def _try_render(self, messages: Sequence[ChatMessage]) -> str | None:
+    def _try_rest(self, messages: Sequence[ChatMessage], num_kept: int, closing: str) -> str | None:
         try:
-            return self._template.render(messages, add_generation_prompt=False)
+            return self._rest(messages, num_kept, closing, add_generation_prompt=False)
         except ChatTemplateError:
             return None  # some templates refuse a history that ends in a system or user message
 

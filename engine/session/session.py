@@ -1,4 +1,4 @@
-"""The token log of one conversation branch: what was really evaluated, and where messages lie in it.
+"""The token log of one branch: what was really evaluated, and where messages lie in it.
 
 Knows neither tensors nor templates.
 """
@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 from engine.config import ChatMessage
 from engine.errors import SnapshotError
@@ -21,7 +22,7 @@ _HEADER_LENGTH = struct.Struct("<I")
 
 
 def message_digest(message: ChatMessage) -> str:
-    """Return a short stable name for a message's role and text; outer white space does not count."""
+    """Return a short stable name for a role and text; outer white space does not count."""
     text = f"{message.role}\0{message.content.strip()}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
@@ -120,7 +121,9 @@ class Session:
             header, ids = _split_log(log)
             spans = [MessageSpan(str(d), int(a), int(b), bool(o)) for d, a, b, o in header["spans"]]
         except (struct.error, ValueError, KeyError, TypeError) as error:
-            raise SnapshotError("A stored conversation log is damaged.", detail=str(error)) from error
+            raise SnapshotError(
+                "A stored conversation log is damaged.", detail=str(error)
+            ) from error
         session.token_ids, session.spans = ids, spans
         session._check()
         return session
@@ -133,7 +136,7 @@ class Session:
             position = span.end
 
 
-def _split_log(log: bytes) -> tuple[dict[str, list[list[object]]], list[int]]:
+def _split_log(log: bytes) -> tuple[dict[str, Any], list[int]]:
     (length,) = _HEADER_LENGTH.unpack_from(log)
     start = _HEADER_LENGTH.size
     header = json.loads(log[start : start + length])

@@ -1,4 +1,4 @@
-"""From generated tokens to visible text: detokenizer, stop strings, reasoning channel in one line."""
+"""From generated tokens to visible text: detokenizer, stop strings and reasoning in one line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ from engine.text.tokenizer import Tokenizer
 class ReplyText:
     """The text of one reply as it grows.
 
+    continues: the reply goes on in the middle of a text.
     Usage: ``push`` each token, show the pieces; stop when ``is_stopped``; ``flush`` at the end.
     """
 
-    def __init__(self, tokenizer: Tokenizer, parser: OutputParser, stop: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        parser: OutputParser,
+        stop: tuple[str, ...],
+        *,
+        continues: bool = False,
+    ) -> None:
         self._eog_ids = tokenizer.eog_ids
-        self._detokenizer = StreamingDetokenizer(tokenizer)
+        self._detokenizer = StreamingDetokenizer(tokenizer, is_start=not continues)
         self._parser = parser
         self._stop = StopMatcher(stop)
         self.is_stopped = False

@@ -47,6 +47,12 @@ class BracketTemplate:
     def closing_of(self, messages: Sequence[ChatMessage]) -> str:
         return "]"
 
+    def text_after(
+        self, messages: Sequence[ChatMessage], count: int, *, add_generation_prompt: bool
+    ) -> str:
+        rest = self.render(messages[count:], add_generation_prompt=add_generation_prompt)
+        return f"]{rest}"
+
     def _content(self, messages: Sequence[ChatMessage], index: int) -> str:
         message = messages[index]
         is_old_reply = message.role == "assistant" and index < len(messages) - 1
