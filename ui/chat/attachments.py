@@ -13,6 +13,8 @@ from ui.chat.parts import RoundedField, icon_button, quiet_label
 from ui.chat.user_text import fenced
 from ui.formats import size_text
 
+translate = QCoreApplication.translate
+
 MAX_BYTES = 1024 * 1024
 
 
@@ -40,12 +42,16 @@ def read_attachment(path: Path) -> Attachment:
     """
     try:
         if path.is_dir():
-            raise AttachmentError(_tr("“{0}” is a folder").format(path.name))
+            raise AttachmentError(translate("Attachments", "“{0}” is a folder").format(path.name))
         if path.stat().st_size > MAX_BYTES:
-            raise AttachmentError(_tr("“{0}” is larger than 1 MB").format(path.name))
+            raise AttachmentError(
+                translate("Attachments", "“{0}” is larger than 1 MB").format(path.name)
+            )
         data = path.read_bytes()
     except OSError as error:
-        reason = _tr("“{0}” cannot be read: {1}").format(path.name, error.strerror or "")
+        reason = translate("Attachments", "“{0}” cannot be read: {1}").format(
+            path.name, error.strerror or ""
+        )
         raise AttachmentError(reason) from error
     return Attachment(path.name, _decode(data, path.name))
 
@@ -118,7 +124,7 @@ class AttachmentRow(QWidget):
         return chip
 
     def _remove_button(self, attachment: Attachment, chip: QWidget) -> QToolButton:
-        label = _tr("Remove {0}").format(attachment.name)
+        label = translate("Attachments", "Remove {0}").format(attachment.name)
         button = icon_button(self._look, "x", label, lambda: self._remove(attachment), parent=chip)
         button.setFixedSize(self._look.px(24), self._look.px(24))
         return button
@@ -129,7 +135,7 @@ def _decode(data: bytes, name: str) -> str:
         return data.decode("utf-16", "replace")
     try:
         if b"\0" in data:
-            raise AttachmentError(_tr("“{0}” is not a text file").format(name))
+            raise AttachmentError(translate("Attachments", "“{0}” is not a text file").format(name))
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return _decode_legacy(data, name)
@@ -139,8 +145,6 @@ def _decode_legacy(data: bytes, name: str) -> str:
     try:
         return data.decode("gb18030")
     except UnicodeDecodeError as error:
-        raise AttachmentError(_tr("“{0}” is not a text file").format(name)) from error
-
-
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("Attachments", text)
+        raise AttachmentError(
+            translate("Attachments", "“{0}” is not a text file").format(name)
+        ) from error

@@ -12,6 +12,8 @@ from ui.chat.message_model import Row
 from ui.chat.parts import icon_button
 from ui.icons import icon
 
+translate = QCoreApplication.translate
+
 
 class Action(StrEnum):
     """What a person can do with a message."""
@@ -119,17 +121,13 @@ def message_menu(look: Look, row: Row, parent: QWidget, *, selected: str) -> QMe
 def label_of(action: Action, *, is_menu: bool = False) -> str:
     """Return the name of an action."""
     if is_menu and action is Action.COPY:
-        return _tr("Copy as Markdown")
+        return translate("MessageActions", "Copy as Markdown")
     return {
-        Action.COPY: _tr("Copy"),
-        Action.COPY_PLAIN: _tr("Copy as plain text"),
-        Action.COPY_SELECTION: _tr("Copy selection"),
-        Action.EDIT: _tr("Edit"),
-        Action.REGENERATE: _tr("Regenerate"),
-        Action.CONTINUE: _tr("Continue"),
-        Action.DELETE: _tr("Delete"),
+        Action.COPY: translate("MessageActions", "Copy"),
+        Action.COPY_PLAIN: translate("MessageActions", "Copy as plain text"),
+        Action.COPY_SELECTION: translate("MessageActions", "Copy selection"),
+        Action.EDIT: translate("MessageActions", "Edit"),
+        Action.REGENERATE: translate("MessageActions", "Regenerate"),
+        Action.CONTINUE: translate("MessageActions", "Continue"),
+        Action.DELETE: translate("MessageActions", "Delete"),
     }[action]
-
-
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("MessageActions", text)
