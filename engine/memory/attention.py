@@ -172,6 +172,9 @@ class PagedAttentionMemory:
             self._groups.append_tail(found, tokens, tails)
         return found.length
 
+    def checkpoint(self, sequence: SequenceId) -> None:
+        """Do nothing: every length is reachable."""
+
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""
         self._writer.collect()
@@ -189,9 +192,18 @@ class PagedAttentionMemory:
                 block.pool.pin(block)
 
     def snapshot(
-        self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
+        self,
+        sequence: SequenceId,
+        conversation_id: str,
+        branch: str,
+        log: bytes,
+        *,
+        states: bytes = b"",
     ) -> SnapshotJob | None:
-        """Return what must be written so that the sequence can resume; None when all is stored."""
+        """Return what must be written so that the sequence can resume; None when all is stored.
+
+        states: recurrent ones, kept beside the blocks.
+        """
         found = self._sequences[sequence]
         if self._store is None:
             return None
@@ -208,6 +220,7 @@ class PagedAttentionMemory:
             ),
             log=log,
             num_pinned=found.num_pinned,
+            states=states,
         )
         return self._writer.job(found, body, conversation_id, branch)
 

@@ -8,13 +8,17 @@ from engine.device import free_memory_bytes
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
 from engine.memory.block_pool import ARENAS_PER_POOL
 from engine.memory.codec import BlockLayout, exact_codec, is_quantised
+from engine.memory.hybrid import HybridMemory
 from engine.memory.packing import EXACT_RECENT_TOKENS
+from engine.memory.recurrent import RecurrentMemory
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig, KVCodec
     from engine.memory.interface import ColdStore, Memory, MemorySpec
 
 DEFAULT_CONTEXT_LENGTH = 8192
+# The part of hot memory that a hybrid model's checkpoints may take: one in so many.
+STATES_SHARE = 8
 
 
 def build_memory(
@@ -25,13 +29,16 @@ def build_memory(
     Without a budget in config, hot memory is what one full context needs, and up to a quarter of
     the machine's free memory where that is more.
     """
-    options = MemoryOptions(
-        codec=config.kv_codec,
-        block_size=config.block_size,
-        budget_bytes=config.hot_budget_bytes or default_hot_budget(spec, config),
-        device=config.device,
+    budget_bytes = config.hot_budget_bytes or default_hot_budget(spec, config)
+    if spec.recurrent is None:
+        return _attention(spec, config, budget_bytes, store)
+    if not spec.groups:
+        return _recurrent(spec, config, budget_bytes, store)
+    states_bytes = budget_bytes // STATES_SHARE
+    return HybridMemory(
+        _attention(spec, config, budget_bytes - states_bytes, store),
+        _recurrent(spec, config, states_bytes, None),
     )
-    return PagedAttentionMemory(spec, options, store=store)
 
 
 def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
@@ -46,6 +53,25 @@ def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
         exact = _slab_bytes(spec, exact_codec(config.kv_codec), config.block_size)
         needed_bytes += num_exact * exact
     return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, free_memory_bytes() // 4)
+
+
+def _attention(
+    spec: MemorySpec, config: EngineConfig, budget_bytes: int, store: ColdStore | None
+) -> PagedAttentionMemory:
+    options = MemoryOptions(config.kv_codec, config.block_size, budget_bytes, config.device)
+    return PagedAttentionMemory(spec, options, store=store)
+
+
+def _recurrent(
+    spec: MemorySpec, config: EngineConfig, budget_bytes: int, store: ColdStore | None
+) -> RecurrentMemory:
+    return RecurrentMemory(
+        spec,
+        block_size=config.block_size,
+        budget_bytes=budget_bytes,
+        device=config.device,
+        store=store,
+    )
 
 
 def _slab_bytes(spec: MemorySpec, codec: KVCodec, block_size: int) -> int:

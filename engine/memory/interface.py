@@ -350,6 +350,17 @@ class Memory(Protocol):
         """Cut a sequence to at most length tokens; return the length reached (may be smaller)."""
         ...
 
+    def checkpoint(self, sequence: SequenceId) -> None:
+        """Keep the present length reachable by ``truncate`` and ``fork``; at message borders.
+
+        Costs nothing where every length is.
+        """
+        ...
+
+    def pin(self, sequence: SequenceId, length: int) -> None:
+        """Keep the first length tokens exact, and longer than others; for system prompts."""
+        ...
+
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""
         ...

@@ -2,9 +2,9 @@
 
 A manifest body is ``magic (4) | header length u32 | crc32 u32 | header | sections``, little-endian.
 The crc covers header and sections. The header is JSON and names the length of every section:
-token ids (int32), block hashes (16 bytes each, group by group), the tail of each group, the
-session's log. The tail is what is not in blocks of their final codec yet: always exact, block after
-block, plane after plane, each [layer][head][token][width] without padding. Knows no SQL.
+token ids (int32), block hashes (16 bytes each, group by group), the tail of each group, recurrent
+states, the session's log. The tail is what is not in blocks of their final codec yet: always exact,
+block after block, plane after plane, each [layer][head][token][width] without padding. No SQL here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class ManifestBody:
     """The verified content of a manifest.
 
     token_ids: int32 little-endian. hashes: of the settled blocks, per group. tails: per group, the
-    numbers of the tokens after those. num_pinned: leading tokens that stay exact.
+    numbers of the tokens after those. num_pinned: leading tokens that stay exact. states: recurrent
+    ones, as engine/memory/checkpoints.py packs them.
     """
 
     codec: KVCodec
@@ -54,6 +55,7 @@ class ManifestBody:
     tails: tuple[bytes, ...]
     log: bytes
     num_pinned: int = 0
+    states: bytes = b""
 
     @property
     def num_tokens(self) -> int:
@@ -63,6 +65,8 @@ class ManifestBody:
     @property
     def num_tail_tokens(self) -> int:
         """Tokens after the last settled block."""
+        if not self.hashes:
+            return 0
         return self.num_tokens - len(self.hashes[0]) * self.block_size
 
     def pack(self) -> bytes:
@@ -74,12 +78,13 @@ class ManifestBody:
                 "token_bytes": len(self.token_ids),
                 "hashes": [len(hashes) for hashes in self.hashes],
                 "tail_bytes": [len(tail) for tail in self.tails],
+                "state_bytes": len(self.states),
                 "log_bytes": len(self.log),
                 "pinned": self.num_pinned,
             }
         ).encode()
         hashes = b"".join(h for group in self.hashes for h in group)
-        content = b"".join((header, self.token_ids, hashes, *self.tails, self.log))
+        content = b"".join((header, self.token_ids, hashes, *self.tails, self.states, self.log))
         return _PREFIX.pack(MAGIC, len(header), zlib.crc32(content)) + content
 
 
@@ -120,6 +125,7 @@ def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
         header["token_bytes"],
         *(count * HASH_BYTES for count in header["hashes"]),
         *header["tail_bytes"],
+        header["state_bytes"],
         header["log_bytes"],
     ]
     if any(length < 0 for length in lengths) or sum(lengths) != len(data):
@@ -132,9 +138,15 @@ def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
     num_groups = len(header["hashes"])
     hashes = tuple(_split(section) for section in sections[1 : 1 + num_groups])
     codec = KVCodec(header["codec"])
-    tails = tuple(sections[1 + num_groups : -1])
     return ManifestBody(
-        codec, header["block_size"], sections[0], hashes, tails, sections[-1], header["pinned"]
+        codec=codec,
+        block_size=header["block_size"],
+        token_ids=sections[0],
+        hashes=hashes,
+        tails=tuple(sections[1 + num_groups : -2]),
+        log=sections[-1],
+        num_pinned=header["pinned"],
+        states=sections[-2],
     )
 
 
