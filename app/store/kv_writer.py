@@ -198,6 +198,10 @@ class KVWriter:
             str(error) if isinstance(error, DatabaseError) else "The stored states are damaged."
         )
         self._report(f"{reason} States are not being kept; conversations work as before.")
+        if isinstance(error, DatabaseFullError):
+            # What the failed transaction left in the WAL is room the conversations need.
+            with suppress(DatabaseError):
+                self._database.checkpoint()
         if isinstance(error, DatabaseDamagedError):
             self.replace_damaged()
         elif not isinstance(error, DatabaseError):
