@@ -64,7 +64,9 @@ class Engine:
     def __init__(self, loaded: LoadedModel, config: EngineConfig, store: ColdStore | None) -> None:
         self._loaded = loaded
         self._config = config
-        self._pool = SessionPool(loaded.memory, loaded.fingerprint, store)
+        self._pool = SessionPool(
+            loaded.memory, loaded.fingerprint, store, block_size=config.block_size
+        )
         self._planner = PromptPlanner(loaded.template, loaded.tokenizer)
         self._preparation = Preparation(
             memory=loaded.memory,

@@ -140,8 +140,15 @@ class Generation:
             logits = self._evaluate(position, end, wants_logits=end == total)
             position = end
             yield PrefillProgress(end, total, self._prompt.match.total)
+        self._pin_system_prompt()
         self._save()
         return logits
+
+    def _pin_system_prompt(self) -> None:
+        """Many conversations begin with it: it goes last when room is needed."""
+        session = self._session
+        if self._request.messages[0].role == "system" and session.sequence is not None:
+            self._memory.pin(session.sequence, session.end_of(1))
 
     def _decode(self, logits: Tensor) -> Iterator[GenerateEvent]:
         """Draw tokens until the model, the caller or the budget ends the reply."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from engine.config import ChatMessage
 from engine.errors import OutOfMemoryError, SnapshotError
@@ -32,11 +33,13 @@ class SessionPool:
         fingerprint: bytes,
         store: ColdStore | None,
         *,
+        block_size: int,
         max_branches: int = 16,
     ) -> None:
         self._memory = memory
         self._fingerprint = fingerprint
         self._store = store
+        self._block_size = block_size
         self._max_branches = max_branches
         self._branches: dict[str, list[Session]] = {}
 
@@ -94,6 +97,22 @@ class SessionPool:
             session.sequence = self._memory.create()
             return Match(damaged=1)
         return match
+
+    def attach(self, session: Session) -> Match:
+        """Put every reusable token of a resident session's log in place, but the last.
+
+        Idle sessions are let go where they stand in the way of tokens that are known to be stored.
+        """
+        assert session.sequence is not None
+        memory, sequence = self._memory, session.sequence
+        memory.truncate(sequence, len(session.token_ids) - 1)
+        found = memory.attach(sequence, session.token_ids)
+        while memory.length(sequence) < session.num_stored - self._block_size:
+            if not self.make_room(session):
+                break
+            more = memory.attach(sequence, session.token_ids)
+            found = replace(more, cold=found.cold + more.cold, warm=found.warm + more.warm)
+        return found
 
     def snapshot(self, session: Session) -> bool:
         """Queue what the store lacks of a session; True when there was something to write."""

@@ -7,6 +7,8 @@ tiers give, and why the rest must be read again.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.config import GenerateRequest
 from engine.errors import ContextOverflowError
@@ -51,7 +53,7 @@ class Preparation:
         plan = self._planner.plan(base, request.messages)
         num_tokens = base.end_of(plan.num_kept) + plan.num_new_tokens
         self._check_fits(num_tokens)
-        history = _History.of(base, plan, len(request.messages))
+        history = self._history(request, known, plan)
         started = time.perf_counter()
         session, brought_back = self._session_for(request, known, plan)
         reply_start = _append(session, plan)
@@ -94,9 +96,7 @@ class Preparation:
         """Put every reusable token in place; at least the last one stays to be evaluated."""
         if session.sequence is None:
             session.sequence = self._memory.create()
-        if self._memory.length(session.sequence) >= len(session.token_ids):
-            self._memory.truncate(session.sequence, len(session.token_ids) - 1)
-        found = self._memory.attach(session.sequence, session.token_ids)
+        found = self._pool.attach(session)
         length = self._memory.length(session.sequence)
         cold = min(length, brought_back.cold + found.cold)
         warm = min(length - cold, brought_back.warm + found.warm)
@@ -108,24 +108,31 @@ class Preparation:
             damaged=brought_back.damaged + found.damaged,
         )
 
+    def _history(
+        self, request: GenerateRequest, known: Session | None, plan: PromptPlan
+    ) -> _History:
+        """Remember the log before it is touched; where no branch fits, the latest one."""
+        sessions = self._pool.sessions(request.conversation_id)
+        log = known or max(sessions, key=lambda session: session.last_used, default=None)
+        if log is None:
+            return _History([], 0, is_known=False, is_changed=False)
+        comparable = min(len(log.spans), len(request.messages))
+        return _History(
+            list(log.token_ids),
+            log.end_of(plan.num_kept),
+            is_known=True,
+            is_changed=plan.num_matching < comparable,
+        )
+
     def _miss_reason(
         self, session: Session, plan: PromptPlan, history: _History, match: Match
     ) -> MissReason | None:
-        if match.total < history.kept_tokens - self._block_size:
-            cause = MissCause.DAMAGED if match.damaged else MissCause.EVICTED
-            return self._reason(cause, match.total, history, session)
-        if plan.num_kept < plan.num_matching:
-            cause = MissCause.TEMPLATE_REWRITES_HISTORY
-            return self._reason(cause, history.kept_tokens, history, session)
-        if history.is_changed:
-            return self._reason(MissCause.HISTORY_CHANGED, history.kept_tokens, history, session)
-        if not history.is_known:
-            return self._reason(MissCause.NEW_CONVERSATION, match.total, history, session)
-        return None
-
-    def _reason(
-        self, cause: MissCause, position: int, history: _History, session: Session
-    ) -> MissReason:
+        cause = self._miss_cause(plan, history, match)
+        if cause is None:
+            return None
+        position = match.total
+        if cause is MissCause.HISTORY_CHANGED:
+            position = _common_length(history.token_ids, session.token_ids)
         window = slice(position, position + _CONTEXT_TOKENS)
         return MissReason(
             cause,
@@ -134,27 +141,31 @@ class Preparation:
             found=self._tokenizer.decode(session.token_ids[window]),
         )
 
+    def _miss_cause(self, plan: PromptPlan, history: _History, match: Match) -> MissCause | None:
+        if match.total < history.kept_tokens - self._block_size:
+            return MissCause.DAMAGED if match.damaged else MissCause.EVICTED
+        if plan.num_kept < plan.num_matching:
+            return MissCause.TEMPLATE_REWRITES_HISTORY
+        if history.is_changed:
+            return MissCause.HISTORY_CHANGED
+        return None if history.is_known else MissCause.NEW_CONVERSATION
 
+
+@dataclass(frozen=True, slots=True)
 class _History:
     """What the log held before it was touched: enough to explain a miss."""
 
-    def __init__(
-        self, token_ids: list[int], kept_tokens: int, *, is_known: bool, is_changed: bool
-    ) -> None:
-        self.token_ids = token_ids
-        self.kept_tokens = kept_tokens
-        self.is_known = is_known
-        self.is_changed = is_changed
+    token_ids: list[int]
+    kept_tokens: int
+    is_known: bool
+    is_changed: bool
 
-    @classmethod
-    def of(cls, base: Session, plan: PromptPlan, num_messages: int) -> _History:
-        comparable = min(len(base.spans), num_messages)
-        return cls(
-            list(base.token_ids),
-            base.end_of(plan.num_kept),
-            is_known=bool(base.spans),
-            is_changed=plan.num_matching < comparable,
-        )
+
+def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    for position, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return position
+    return min(len(one), len(other))
 
 
 def _is_continued(request: GenerateRequest) -> bool:

@@ -83,6 +83,7 @@ class Session:
         """Forget everything behind the first num_messages messages."""
         del self.token_ids[self.end_of(num_messages) :]
         del self.spans[num_messages:]
+        self.num_stored = min(self.num_stored, len(self.token_ids))
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Append evaluated, or about to be evaluated, tokens."""
@@ -101,6 +102,7 @@ class Session:
         copy = Session(self.conversation_id, branch)
         copy.token_ids = self.token_ids[: self.end_of(num_messages)]
         copy.spans = self.spans[:num_messages]
+        copy.num_stored = min(self.num_stored, len(copy.token_ids))
         return copy
 
     def to_log(self) -> bytes:
