@@ -63,6 +63,8 @@ class CacheStrip(QWidget):
 
     def _paint_row(self, painter: QPainter, area: QRectF, share: float, role: str) -> None:
         split = area.top() + area.height() * share
+        if area.bottom() - split < WIDTH_PX:
+            split, share = area.bottom(), 1.0
         painter.setBrush(self._look.color(role))
         if share > 0:
             painter.drawRoundedRect(QRectF(0, area.top(), WIDTH_PX, split - area.top()), 3, 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
@@ -11,13 +10,6 @@ from PySide6.QtWidgets import QLabel, QToolButton, QWidget
 
 from ui.chat.look import Look
 from ui.icons import icon
-
-
-class Part(Protocol):
-    """A widget that a message stacks: it lays itself out in a width and says how high it is."""
-
-    def fit(self, width: int) -> int:
-        """Lay out in this width and return the height."""
 
 
 class RoundedField(QWidget):
