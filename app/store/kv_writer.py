@@ -35,6 +35,7 @@ _VACUUM_PAGES = 256
 _MAX_UNEXPECTED = 3
 # The last bytes of a disk belong to the conversations themselves.
 _DISK_RESERVE_BYTES = 64 << 20
+_LAST_BYTES = 4 << 20
 _SPARE_BYTES = 16 << 20
 
 
@@ -156,7 +157,8 @@ class KVWriter:
 
     def _write(self, job: SnapshotJob) -> None:
         self._require_lock()
-        self._require_disk(2 * sum(map(cost_of, job.blocks)) + 2 * len(job.manifest.body))
+        # The WAL, what a checkpoint of it adds to the file, and pages rewritten on the way.
+        self._require_disk(3 * (sum(map(cost_of, job.blocks)) + len(job.manifest.body)))
         with self._database.writing() as connection:
             # What was read since the last job counts when this one has to make room.
             self._touch(connection)
@@ -199,9 +201,7 @@ class KVWriter:
         )
         self._report(f"{reason} States are not being kept; conversations work as before.")
         if isinstance(error, DatabaseFullError):
-            # What the failed transaction left in the WAL is room the conversations need.
-            with suppress(DatabaseError):
-                self._database.checkpoint()
+            self._yield_disk()
         if isinstance(error, DatabaseDamagedError):
             self.replace_damaged()
         elif not isinstance(error, DatabaseError):
@@ -209,6 +209,18 @@ class KVWriter:
             self._num_unexpected += 1
             if self._num_unexpected >= _MAX_UNEXPECTED:
                 self.replace_damaged()
+
+    def _yield_disk(self) -> None:
+        """Give back what a failed transaction took; the whole file where that is not enough.
+
+        Stored states cost time to read again, words that cannot be saved are lost.
+        """
+        with suppress(DatabaseError):
+            self._database.checkpoint()
+        disk = shutil.disk_usage(self._database.path.parent)
+        if self._database.is_writable and disk.free < min(_LAST_BYTES, disk.total // 50):
+            with suppress(DatabaseError, OSError):
+                self._database.replace(keep=False)
 
     def replace_damaged(self) -> None:
         """Set the damaged file aside, once per run, and start over."""
