@@ -76,8 +76,9 @@ class Bridge(QObject):
 
     def close(self) -> None:
         """Stop listening and drop what has not been delivered."""
+        if self._is_open:
+            self._unsubscribe()
         self._is_open = False
-        self._unsubscribe()
         self._timer.stop()
         self._events.clear()
 

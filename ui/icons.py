@@ -10,7 +10,7 @@ from PySide6.QtSvg import QSvgRenderer
 
 from ui.theme import RESOURCES
 
-_SIZES = (16, 18, 20, 24, 32)
+_SIZES = (16, 18, 24)
 _STROKE = "1.75"
 
 
@@ -27,10 +27,11 @@ def pixmap(name: str, color: str, size: int) -> QPixmap:
 @lru_cache(maxsize=512)
 def _icon(name: str, color: str, disabled: str | None, ratio: float) -> QIcon:
     result = QIcon()
-    faded = disabled or _faded(color)
     for size in _SIZES:
-        result.addPixmap(_render(name, color, size, ratio))
-        result.addPixmap(_render(name, faded, size, ratio), QIcon.Mode.Disabled)
+        shape = _render(name, color, size, ratio)
+        off = _render(name, disabled, size, ratio) if disabled else _faded(shape)
+        result.addPixmap(shape)
+        result.addPixmap(off, QIcon.Mode.Disabled)
     return result
 
 
@@ -49,10 +50,15 @@ def _render(name: str, color: str, size: int, ratio: float) -> QPixmap:
     return result
 
 
-def _faded(color: str) -> str:
-    shape = QColor(color)
-    shape.setAlphaF(0.45)
-    return shape.name(QColor.NameFormat.HexArgb)
+def _faded(shape: QPixmap) -> QPixmap:
+    result = QPixmap(shape.size())
+    result.setDevicePixelRatio(shape.devicePixelRatio())
+    result.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(result)
+    painter.setOpacity(0.45)
+    painter.drawPixmap(0, 0, shape)
+    painter.end()
+    return result
 
 
 def _pixel_ratio() -> float:

@@ -56,7 +56,7 @@ class MainWindow(QMainWindow):
         self._services = services
         self._appearance = appearance
         self._state = state
-        self._is_painted = False
+        self.is_painted = False
         self._refresh = QTimer(self, interval=50, singleShot=True)
         self.bridge = Bridge(services.subscribe, self)
         self._build_columns()
@@ -85,8 +85,8 @@ class MainWindow(QMainWindow):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        if not self._is_painted:
-            self._is_painted = True
+        if not self.is_painted:
+            self.is_painted = True
             QTimer.singleShot(0, self.painted.emit)
 
     def closeEvent(self, event: QCloseEvent) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QCoreApplication
 
 from app.events import ModelInfo
-from ui.formats import count_text, size_text
+from ui.formats import count_text, seconds_text, size_text
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -80,7 +80,7 @@ def thread_choices() -> list[Choice]:
 
 def timeout_choices() -> list[Choice]:
     """Idle time before a conversation leaves the fast memory."""
-    return [Choice(n, _minutes(n)) for n in TIMEOUTS_MINUTES]
+    return [Choice(n, seconds_text(n * 60)) for n in TIMEOUTS_MINUTES]
 
 
 def hot_budget_choices() -> list[Choice]:
@@ -101,10 +101,3 @@ def _cold_text(num_bytes: int, bytes_per_conversation: float | None) -> str:
     number = count_text(int(num_bytes / bytes_per_conversation))
     about = translate("choices", "{0} · about {1} of your conversations")
     return about.format(size_text(num_bytes), number)
-
-
-def _minutes(minutes: int) -> str:
-    hours, rest = divmod(minutes, 60)
-    if rest == 0:
-        return translate("choices", "%n hour(s)", "", hours)
-    return translate("choices", "%n minute(s)", "", minutes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
@@ -30,6 +30,20 @@ if TYPE_CHECKING:
 SEARCH_PAUSE_MS = 150
 HOVER_PAUSE_MS = 150
 AGE_INTERVAL_MS = 30_000
+
+
+class SearchField(QLineEdit):
+    """Esc empties it and, like Down, goes to the list."""
+
+    left = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.clear()
+        if event.key() in (Qt.Key.Key_Escape, Qt.Key.Key_Down):
+            self.left.emit()
+        else:
+            super().keyPressEvent(event)
 
 
 class ConversationPane(QWidget):
@@ -142,7 +156,7 @@ class ConversationPane(QWidget):
         top.setSpacing(8)
         self._new_button = QPushButton()
         self._new_button.setIconSize(QSize(16, 16))
-        self.search = QLineEdit(clearButtonEnabled=False)
+        self.search = SearchField()
         self._search_icon = self.search.addAction(
             icon("search", self._theme.muted), QLineEdit.ActionPosition.LeadingPosition
         )
@@ -175,8 +189,7 @@ class ConversationPane(QWidget):
         self.model.moved.connect(self._store_move)
         delete = QShortcut(QKeySequence("Shift+Delete"), self.view, self._delete_selected)
         delete.setContext(Qt.ShortcutContext.WidgetShortcut)
-        leave = QShortcut(QKeySequence(Qt.Key.Key_Escape), self.search, self._leave_search)
-        leave.setContext(Qt.ShortcutContext.WidgetShortcut)
+        self.search.left.connect(self._leave_search)
 
     def _start_timers(self) -> None:
         self._search_timer = QTimer(self, interval=SEARCH_PAUSE_MS, singleShot=True)
@@ -241,13 +254,12 @@ class ConversationPane(QWidget):
 
     @Slot()
     def _leave_search(self) -> None:
-        self.search.clear()
         self.view.setFocus()
 
     @Slot(str)
     def _store_move(self, conversation_id: str) -> None:
         below = self.model.below(conversation_id)
-        self._services.chats.move_conversation(conversation_id, before_id=below)
+        self._services.chat.move(conversation_id, before_id=below)
 
     @Slot(QPoint)
     def _show_menu(self, point: QPoint) -> None:

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import QApplication
+
+from app.settings import Settings
+from engine.memory.interface import TierUse
+from tests.ui.fakes import CACHE, GIB, MODEL, FakeServices
+from ui.cache.panel import CachePanel
+from ui.theme import Theme
+
+
+@pytest.fixture
+def panel(qtbot, services: FakeServices, theme: Theme) -> CachePanel:
+    result = CachePanel(services, theme)
+    qtbot.addWidget(result)
+    result.resize(320, 900)
+    result.show()
+    return result
+
+
+def test_before_a_model_it_says_what_will_come(panel: CachePanel) -> None:
+    assert panel.now.writes.text() == "The numbers appear with the first model."
+    assert not panel.now.gauges["hot"].isVisible()
+
+
+def test_numbers_of_now(panel: CachePanel) -> None:
+    panel.show_cache(CACHE)
+    texts = {name: label.text() for name, label in panel.now.numbers.items()}
+    assert texts == {
+        "shared": "128",
+        "saved": "96 MB",
+        "reused": "94 %",
+        "speed": "41.3 tokens/s",
+    }
+    assert panel.now.gauges["hot"].accessibleName() == "In memory: 412 MB of 1.0 GB"
+    assert panel.now.writes.text() == "Everything is saved"
+
+
+def test_gauge_of_a_tier_that_is_off_is_not_shown(panel: CachePanel) -> None:
+    assert CACHE.breakdown is not None
+    tiers = tuple(t for t in CACHE.breakdown.tiers if t.name != "warm")
+    off = (*tiers, TierUse("warm", 0, 0, 0))
+    panel.show_cache(replace(CACHE, breakdown=replace(CACHE.breakdown, tiers=off)))
+    assert not panel.now.gauges["warm"].isVisible()
+    assert panel.now.gauges["hot"].isVisible()
+
+
+def test_why_nothing_is_kept_is_said_in_words(panel: CachePanel) -> None:
+    panel.show_cache(replace(CACHE, cold_error="The disk is full."))
+    assert panel.now.writes.text() == "The disk is full."
+    panel.show_cache(replace(CACHE, pending_writes=1))
+    assert "1" in panel.now.writes.text()
+
+
+def test_speed_is_drawn_from_two_values_on(panel: CachePanel) -> None:
+    panel.show_cache(CACHE)
+    assert not panel.now.sparkline.isVisible()
+    panel.show_cache(CACHE)
+    assert panel.now.sparkline.isVisible()
+    assert not panel.now.sparkline.grab().isNull()
+
+
+def test_choice_is_written_at_once_and_offers_a_reload(
+    panel: CachePanel, services: FakeServices
+) -> None:
+    panel.set_model(MODEL)
+    row = panel.form.rows["kv_codec"]
+    place = [choice.value for choice in row._choices].index("f32")
+    row.combo.activated.emit(place)
+    assert services.settings.value.kv_codec == "f32"
+    assert row.combo.currentText() == "32-bit, exact · 44 MB"
+    assert row.effective.text() == "now f16"
+    assert panel.form.reload.isVisible()
+    panel.set_model(replace(MODEL, kv_codec="f32"))
+    assert not panel.form.reload.isVisible()
+
+
+def test_reset_returns_to_the_default(panel: CachePanel, services: FakeServices) -> None:
+    row = panel.form.rows["context_length"]
+    assert not row.reset_button.isVisible()
+    row.chosen.emit(4096)
+    assert row.reset_button.isVisible()
+    row.reset_button.click()
+    assert services.settings.value.context_length is Settings().context_length
+
+
+def test_context_beyond_the_model_is_disabled_with_the_reason(panel: CachePanel) -> None:
+    panel.set_model(MODEL)
+    row = panel.form.rows["context_length"]
+    place = [choice.value for choice in row._choices].index(32_768)
+    item = row.combo.model().item(place)
+    assert not item.isEnabled()
+    assert "8,192" in item.toolTip()
+
+
+def test_disk_budget_is_told_in_the_users_own_conversations(panel: CachePanel) -> None:
+    panel.set_model(MODEL)
+    row = panel.form.rows["cold_budget_bytes"]
+    row.chosen.emit(10 * GIB)
+    assert row.words.text() == "10.0 GB · about 117 of your conversations"
+
+
+def test_disk_budget_is_unavailable_when_nothing_is_kept(panel: CachePanel) -> None:
+    panel.form.rows["keep_conversations_ready"].switch.click()
+    row = panel.form.rows["cold_budget_bytes"]
+    assert not row.slider.isEnabled()
+    assert row.toolTip() == "Nothing is kept on disk."
+
+
+def test_keys_move_a_budget_and_write_it(qtbot, panel: CachePanel, services: FakeServices) -> None:
+    slider = panel.form.rows["hot_budget_bytes"].slider
+    qtbot.keyClick(slider, Qt.Key.Key_Right)
+    assert services.settings.value.hot_budget_bytes == 256 << 20
+
+
+def test_wheel_scrolls_the_panel_and_changes_nothing(
+    panel: CachePanel, services: FakeServices
+) -> None:
+    before = services.settings.value
+    nowhere = QPoint()
+    for row in (panel.form.rows["kv_codec"], panel.form.rows["hot_budget_bytes"]):
+        wheel = QWheelEvent(
+            QPointF(5, 5),
+            QPointF(5, 5),
+            nowhere,
+            QPoint(0, -120),
+            Qt.MouseButton.NoButton,
+            Qt.KeyboardModifier.NoModifier,
+            Qt.ScrollPhase.NoScrollPhase,
+            False,
+        )
+        QApplication.sendEvent(row.control(), wheel)
+    assert services.settings.value == before
+
+
+def test_every_setting_has_a_name_and_a_sentence(panel: CachePanel) -> None:
+    for name, row in panel.form.rows.items():
+        assert row.control().accessibleName(), name
+        assert row.control().accessibleDescription(), name

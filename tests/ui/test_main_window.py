@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent, QImage
+from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
+
+from app.events import ErrorReport, ModelFailed, ModelLoading, ModelUnloaded, Notice
+from tests.ui.fakes import MODEL, FakeServices
+from ui.appearance import Appearance
+from ui.error_dialog import ErrorDialog
+from ui.main_window import MainWindow
+from ui.window_state import WindowState
+
+
+@pytest.fixture
+def shown(qtbot, window: MainWindow) -> MainWindow:
+    window.show()
+    qtbot.waitExposed(window)
+    return window
+
+
+def test_window_needs_no_torch() -> None:
+    code = (
+        "import sys, pathlib, tempfile;"
+        "from ui.main import build_application; app = build_application();"
+        "from tests.ui.fakes import FakeServices;"
+        "from ui.appearance import Appearance; from ui.main_window import MainWindow;"
+        "from ui.window_state import WindowState;"
+        "home = pathlib.Path(tempfile.mkdtemp()); services = FakeServices(home);"
+        "window = MainWindow(services, Appearance(services.settings),"
+        " WindowState(home / 'state.ini'), None);"
+        "window.show(); app.processEvents(); services.load(); app.processEvents();"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_first_paint_is_told_once(qtbot, window: MainWindow) -> None:
+    times: list[None] = []
+    window.painted.connect(lambda: times.append(None))
+    window.show()
+    qtbot.waitUntil(lambda: times != [])
+    window.repaint()
+    qtbot.wait(20)
+    assert len(times) == 1
+
+
+def test_without_model_and_conversation_the_welcome_page_is_up(shown: MainWindow) -> None:
+    assert shown.welcome.isVisible()
+    shown.conversations.opened.emit("c1")
+    assert shown.pane.isVisible()
+
+
+def test_loading_shows_progress_and_can_be_cancelled(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    services.emit(ModelLoading("/m/gemma.gguf", 0.4, "tensors"))
+    qtbot.waitUntil(lambda: shown.top.model.text() == "Loading gemma")
+    qtbot.mouseClick(shown.top.cancel, Qt.MouseButton.LeftButton)
+    assert services.worker.calls[-1] == ("cancel_load",)
+    services.emit(ModelUnloaded("/m/gemma.gguf", cancelled=True))
+    qtbot.waitUntil(lambda: shown.top.model.text() == "Choose a model")
+    assert not shown.top.cancel.isVisible()
+
+
+def test_failed_load_is_explained(qtbot, shown: MainWindow, services: FakeServices) -> None:
+    error = ErrorReport("ModelFileError", "The file ends too early.", "offset 1234")
+    services.emit(ModelFailed("/m/cut.gguf", error))
+    qtbot.waitUntil(lambda: shown.findChild(ErrorDialog) is not None)
+    dialog = shown.findChild(ErrorDialog)
+    dialog.copy_details()
+    from PySide6.QtGui import QGuiApplication
+
+    copied = QGuiApplication.clipboard().text()
+    assert "ModelFileError: The file ends too early." in copied
+    assert "offset 1234" in copied
+    dialog.close()
+
+
+def test_dropped_model_is_loaded(shown: MainWindow, services: FakeServices) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile("/models/a.gguf")])
+    drop = QDropEvent(
+        QPointF(10, 10),
+        Qt.DropAction.CopyAction,
+        data,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
+    shown.dropEvent(drop)
+    assert services.worker.calls == [("load_model", Path("/models/a.gguf"))]
+
+
+def test_reload_loads_the_same_file_again(qtbot, shown: MainWindow, services: FakeServices) -> None:
+    services.load()
+    qtbot.waitUntil(lambda: shown.models.info is not None)
+    shown.cache.reload_requested.emit()
+    assert services.worker.calls == [("load_model", Path(MODEL.path))]
+
+
+def test_last_model_is_loaded_only_where_its_file_is(
+    shown: MainWindow, services: FakeServices, tmp_path: Path
+) -> None:
+    services.settings.update(last_model=str(tmp_path / "gone.gguf"))
+    shown.models.load_last()
+    assert services.worker.calls == []
+    (tmp_path / "here.gguf").touch()
+    services.settings.update(last_model=str(tmp_path / "here.gguf"))
+    shown.models.load_last()
+    assert services.worker.calls == [("load_model", tmp_path / "here.gguf")]
+
+
+def test_starter_is_fetched_and_loaded(qtbot, shown: MainWindow, services: FakeServices) -> None:
+    shown.welcome.starter_requested.emit()
+    qtbot.waitUntil(lambda: services.worker.calls != [])
+    assert services.worker.calls == [("load_model", services.paths.models / "m.gguf")]
+
+
+def test_deleted_conversation_can_be_brought_back(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    shown.conversations.opened.emit("c1")
+    shown.conversations.delete_current()
+    qtbot.waitUntil(lambda: shown.chat.current is None)
+    assert shown.toast.text() == "Conversation deleted"
+    shown.toast.act()
+    assert not services.chat.rows["c1"].is_deleted
+    assert not shown.toast.isVisible()
+
+
+def test_sending_without_a_conversation_begins_one(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    shown.chat.new()
+    shown.pane.send_requested.emit("Hello")
+    assert shown.chat.current in services.chat.rows
+    assert services.chat.calls[-1] == ("send", shown.chat.current, "Hello")
+    qtbot.waitUntil(lambda: shown.conversations.model.index_of(shown.chat.current).isValid())
+
+
+def test_draft_stays_with_its_conversation(shown: MainWindow, services: FakeServices) -> None:
+    shown.conversations.opened.emit("c1")
+    shown.pane.composer.editor.setPlainText("half a thought")
+    shown.conversations.opened.emit("c2")
+    assert services.chat.rows["c1"].draft == "half a thought"
+    assert services.chat.rows["c2"].draft == ""
+
+
+def test_draft_of_a_new_chat_survives_a_restart(
+    qtbot, shown: MainWindow, services: FakeServices, appearance: Appearance, tmp_path: Path
+) -> None:
+    shown.chat.new()
+    shown.pane.composer.editor.setPlainText("not sent yet")
+    shown.close()
+    again = MainWindow(services, appearance, WindowState(tmp_path / "state.ini"), None)
+    qtbot.addWidget(again)
+    assert again.pane.composer.editor.toPlainText() == "not sent yet"
+
+
+def test_window_comes_back_where_it_was(
+    qtbot, shown: MainWindow, services: FakeServices, appearance: Appearance, tmp_path: Path
+) -> None:
+    shown.resize(720, 600)
+    shown.conversations.opened.emit("c3")
+    shown.actions_["show_cache"].trigger()
+    shown.close()
+    again = MainWindow(services, appearance, WindowState(tmp_path / "state.ini"), None)
+    qtbot.addWidget(again)
+    assert (again.width(), again.height()) == (720, 600)
+    assert again.chat.current == "c3"
+    assert again.cache.isHidden()
+
+
+def test_theme_follows_the_choice_everywhere(shown: MainWindow, services: FakeServices) -> None:
+    def corner() -> int:
+        image: QImage = shown.grab().toImage()
+        return image.pixelColor(4, shown.height() - 4).lightness()
+
+    assert corner() > 200
+    dark = next(a for a in shown.actions_.themes.actions() if a.data() == "dark")
+    dark.trigger()
+    assert services.settings.value.theme == "dark"
+    assert corner() < 60
+
+
+def test_language_switches_every_visible_text(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    shown.conversations.opened.emit("c1")
+    chinese = next(a for a in shown.actions_.languages.actions() if a.data() == "zh_CN")
+    chinese.trigger()
+    assert shown.actions_["new_chat"].text() == "新对话"
+    assert shown.conversations.search.placeholderText() == "搜索标题和内容"
+    assert shown.cache.form.rows["kv_codec"].title.text() == "记忆精度"
+    english = next(a for a in shown.actions_.languages.actions() if a.data() == "en")
+    english.trigger()
+    assert shown.actions_["new_chat"].text() == "New chat"
+
+
+def test_zoom_scales_and_is_kept(shown: MainWindow, services: FakeServices) -> None:
+    before = shown.conversations.delegate.sizeHint(None, shown.conversations.model.index(2))
+    for _ in range(3):
+        shown.actions_["zoom_in"].trigger()
+    after = shown.conversations.delegate.sizeHint(None, shown.conversations.model.index(2))
+    assert after.height() > before.height()
+    assert services.settings.value.zoom == pytest.approx(1.3)
+    shown.actions_["zoom_reset"].trigger()
+    assert services.settings.value.zoom == 1.0
+
+
+def test_shortcuts_are_unique(window: MainWindow) -> None:
+    keys = [key.toString() for action in window.actions() for key in action.shortcuts()]
+    assert len(keys) == len(set(keys))
+
+
+def test_search_shortcut_opens_the_column_again(shown: MainWindow) -> None:
+    shown.actions_["show_conversations"].trigger()
+    assert shown.conversations.isHidden()
+    shown.actions_["search"].trigger()
+    assert shown.conversations.isVisible()
+
+
+def test_notice_is_a_toast(qtbot, shown: MainWindow, services: FakeServices) -> None:
+    services.emit(Notice("disk_full", "The disk is full. Nothing more is kept ready."))
+    qtbot.waitUntil(shown.toast.isVisible)
+    assert shown.toast.text().startswith("The disk is full")
+
+
+def test_everything_that_takes_the_focus_has_a_name(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    services.load()
+    shown.conversations.opened.emit("c1")
+    nameless = [
+        f"{type(widget).__name__} in {type(widget.parentWidget()).__name__}"
+        for part in (shown.conversations, shown.top, shown.cache, shown.welcome)
+        for widget in part.findChildren(QWidget)
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+        and isinstance(widget, QAbstractButton | QLineEdit)
+        and not (widget.accessibleName() or getattr(widget, "text", str)())
+    ]
+    assert nameless == []
