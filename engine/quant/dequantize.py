@@ -18,8 +18,8 @@ from torch import Tensor
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.gguf_file import GGMLType
 
-# Chunks of this many weights keep the temporaries of one type in the cache of one core.
-CHUNK_WEIGHTS = 1 << 18
+# Chunks of this many weights keep temporaries small; fewer, larger ones mean fewer thread barriers.
+CHUNK_WEIGHTS = 1 << 20
 
 Bytes = NDArray[np.uint8]
 
