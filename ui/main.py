@@ -65,11 +65,12 @@ def run(services_factory: Callable[[], Services], argv: Sequence[str], *, paths:
 
 def build_application() -> QApplication:
     """Return the one QApplication, set up before any window exists."""
-    QGuiApplication.setHighDpiScaleFactorRoundingPolicy(
-        Qt.HighDpiScaleFactorRoundingPolicy.PassThrough
-    )
-    application = QApplication.instance() or QApplication(sys.argv[:1])
-    assert isinstance(application, QApplication)
+    application = QApplication.instance()
+    if not isinstance(application, QApplication):
+        QGuiApplication.setHighDpiScaleFactorRoundingPolicy(
+            Qt.HighDpiScaleFactorRoundingPolicy.PassThrough
+        )
+        application = QApplication(sys.argv[:1])
     QCoreApplication.setApplicationName("Reprise")
     QCoreApplication.setApplicationVersion(_version())
     QGuiApplication.setDesktopFileName("reprise")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,14 +25,19 @@ def fake_estimate(path: Path, *, context_length: int | None, codec: str) -> Memo
 
 
 @pytest.fixture
-def dialog(qtbot, services: FakeServices, theme: Theme) -> Iterator[ModelsDialog]:
+def holder(qtbot) -> QWidget:
+    result = QWidget()
+    qtbot.addWidget(result)
+    return result
+
+
+@pytest.fixture
+def dialog(qtbot, services: FakeServices, theme: Theme, holder: QWidget) -> ModelsDialog:
     services.worker.model = MODEL
-    parent = QWidget()
-    qtbot.addWidget(parent)
-    result = ModelsDialog(services, theme, 1.0, parent, estimate=fake_estimate)
+    result = ModelsDialog(services, theme, 1.0, holder, estimate=fake_estimate)
     result.show()
     qtbot.waitUntil(lambda: not result._scan._is_running and "Needs" in result._estimate.text())
-    yield result
+    return result
 
 
 def test_library_model_keeps_qts_rules(qtmodeltester) -> None:
