@@ -44,7 +44,8 @@ class ContextOverflowError(EngineError):
 
     def __init__(self, prompt_tokens: int, context_length: int) -> None:
         super().__init__(
-            f"This conversation needs {prompt_tokens} tokens, but the context holds {context_length}."
+            f"This conversation needs {prompt_tokens} tokens, "
+            f"but the context holds {context_length}."
         )
         self.prompt_tokens = prompt_tokens
         self.context_length = context_length

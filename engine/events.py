@@ -1,7 +1,7 @@
 """What the engine tells its caller while it works: frozen values, no torch.
 
-``Engine.generate`` yields: at most one ``PrefillProgress`` per chunk, then ``TextDelta`` per visible
-piece of text, then exactly one ``Finished``. Closing the generator cancels.
+``Engine.generate`` yields: one ``PrefillProgress`` per chunk, then ``TextDelta`` per visible piece
+of text, then exactly one ``Finished``. Closing the generator cancels.
 """
 
 from __future__ import annotations

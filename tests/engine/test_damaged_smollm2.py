@@ -22,21 +22,17 @@ def answers_or_refuses(path: Path) -> bool:
     """Load and draw two tokens; False for a typed refusal. Everything else fails the test."""
     try:
         engine = Engine.load(path, CONFIG)
-    except EngineError as error:
-        assert str(error)
+    except EngineError:
         return False
     try:
         request = GenerateRequest(
             "c", (ChatMessage("user", "Hi"),), SamplingParams(temperature=0.0), max_tokens=2
         )
-        events = list(engine.generate(request))
-        assert isinstance(events[-1], Finished)
-    except EngineError as error:
-        assert str(error)
+        return isinstance(list(engine.generate(request))[-1], Finished)
+    except EngineError:
         return False
     finally:
         engine.unload()
-    return True
 
 
 @pytest.mark.slow
