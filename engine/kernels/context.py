@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -190,6 +190,21 @@ def kind_of(ggml_type: int) -> int:
     assert library is not None
     kind: int = library.rp_kind_of(ggml_type)
     return kind
+
+
+class GGUFRows(Protocol):
+    """Rows of a matrix in the file."""
+
+    ggml_type: int
+    shape: tuple[int, int]
+
+
+def row_bytes(table: GGUFRows) -> int:
+    """Return the bytes of one row, -1 for a type that cannot be read."""
+    library = load_library()
+    assert library is not None
+    size: int = library.rp_row_bytes(int(table.ggml_type), table.shape[1])
+    return size
 
 
 def make_step(

@@ -163,9 +163,9 @@ class Trig(Structure):
     """Cosines and sines (T, 2, num_pairs) of the step's positions."""
 
     _fields_ = (
-        ("inv_freq", c_void_p),
+        ("frequencies", c_void_p),
         ("cos_sin", c_void_p),
-        ("attention_factor", c_float),
+        ("magnitude", c_float),
         ("num_pairs", c_int32),
     )
 

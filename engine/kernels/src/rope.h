@@ -8,11 +8,12 @@ static void trig(const void* pointer, const rp::Worker& worker) {
     const int pairs = args.num_pairs;
     for (int64_t row; (row = rp::take(worker)) < worker.step->num_rows;) {
         float* out = args.cos_sin + row * 2 * pairs;
-        const float position = static_cast<float>(worker.step->positions[row]);
+        const double position = worker.step->positions[row];
         for (int i = 0; i < pairs; ++i) {
-            const float angle = position * args.inv_freq[i];
-            out[i] = std::cos(angle) * args.attention_factor;
-            out[pairs + i] = std::sin(angle) * args.attention_factor;
+            // Double: at position 100,000 a float angle is off by a hundredth.
+            const double angle = position * args.frequencies[i];
+            out[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
+            out[pairs + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
         }
     }
 }

@@ -102,9 +102,9 @@ struct RpGate {
 };
 
 struct RpTrig {
-    const float* inv_freq;
-    float* cos_sin;  // (T, 2, num_pairs)
-    float attention_factor;
+    const double* frequencies;  // radians per position
+    float* cos_sin;             // (T, 2, num_pairs)
+    float magnitude;
     int32_t num_pairs;
 };
 

@@ -1,0 +1,152 @@
+"""Evaluates tokens with the native kernels: one call into the library per forward pass.
+
+The program is built once per memory layout; a step only fills in token ids, positions and the
+addresses of blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from engine.kernels.context import Context, Program, make_step, pointer
+from engine.kernels.library import KernelInfo, available
+from engine.kernels.structs import GroupShape, Slice
+from engine.native_program import (
+    Buffers,
+    LayerMemory,
+    Packed,
+    ProgramBuilder,
+    limits_of,
+    reason_against,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from engine.memory.interface import NativeStepView, NativeTable, StepView
+    from engine.models import Model
+
+DEFAULT_MAX_ROWS = 256
+
+
+class NativeRunner:
+    """Runs a model of the Llama family; a Runner like the torch one.
+
+    The model may be lazy: its float weights are never touched. Not for two threads at once.
+    """
+
+    def __init__(
+        self, model: Model, *, num_threads: int, max_rows: int = DEFAULT_MAX_ROWS
+    ) -> None:
+        """Repack the weights, about a second per GB.
+
+        max_rows: most tokens of one step. The model must be supported (``supports``).
+        Raises: OutOfMemoryError.
+        """
+        info = available()
+        assert info is not None
+        self.info: KernelInfo = info
+        self.description = f"kernels {info.isa}"
+        self.max_rows = max_rows
+        self._model = model
+        self._num_threads = num_threads
+        groups = model.config.memory_spec(b"").groups
+        self._group_layers = [group.layers for group in groups]
+        self._shapes = [(group.num_key_value_heads, group.window or 0) for group in groups]
+        self._buffers = Buffers(model, max_rows)
+        self._context = self._make_context(block_size=1)
+        self._packed = Packed(model, self._context)
+        self._program: Program | None = None
+        self._layout: tuple[object, ...] = ()
+
+    @staticmethod
+    def supports(model: Model) -> bool:
+        """Tell whether kernels are built and know every part of the model."""
+        return available() is not None and reason_against(model) is None
+
+    def forward(
+        self, token_ids: Sequence[int], first_position: int, view: StepView, *, wants_logits: bool
+    ) -> Tensor | None:
+        """Return the logits (V,) float32 of the last token, None where they are not wanted."""
+        num_tokens = len(token_ids)
+        positions = range(first_position, first_position + num_tokens)
+        rows = [num_tokens - 1] if wants_logits else []
+        logits = self.forward_batch(token_ids, positions, view, rows)
+        return logits[0] if wants_logits else None
+
+    def forward_batch(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        logit_rows: Sequence[int],
+    ) -> Tensor:
+        """Evaluate a placed batch of any sequences; return the logits (B, V) float32 of its rows.
+
+        token_ids, positions: (T,), T at most max_rows. view: of attention memory with exact blocks.
+        """
+        assert 0 < len(token_ids) <= self.max_rows
+        native = cast("NativeStepView", view)
+        program = self._prepare(native)
+        ids = np.array(token_ids, np.int32)
+        at = np.array(positions, np.int32)
+        rows = np.array(logit_rows, np.int32)
+        slices = [self._slices(native, layers[0]) for layers in self._group_layers]
+        self._context.run(program, make_step(ids, at, rows, slices))
+        return self._logits(len(rows))
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._context.close()
+
+    def _logits(self, num_rows: int) -> Tensor:
+        """Copy the logits out of the buffer, scaled and capped as the model wants."""
+        config = self._model.config
+        logits = torch.from_numpy(self._buffers.logits[:num_rows].copy())
+        if config.logit_scale is not None:
+            logits = logits / config.logit_scale
+        cap = config.final_logit_softcapping
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def _slices(self, view: NativeStepView, layer: int) -> ctypes.Array[Slice]:
+        tables: Sequence[NativeTable] = view.tables(layer)
+        entries = [
+            Slice(
+                piece.start,
+                piece.end,
+                piece.first_position,
+                len(table.pointers),
+                pointer(table.pointers),
+            )
+            for piece, table in zip(view.slices, tables, strict=True)
+        ]
+        return (Slice * len(entries))(*entries)
+
+    def _prepare(self, view: NativeStepView) -> Program:
+        """Return the program for the view's layout; built when the layout is new."""
+        first = [view.exact_layout(layers[0]) for layers in self._group_layers]
+        layout = tuple((one.codec, one.block_size) for one in first)
+        if self._program is not None and layout == self._layout:
+            return self._program
+        memory = {
+            layer: LayerMemory(view.exact_layout(layer), group, view.window(layer))
+            for group, layers in enumerate(self._group_layers)
+            for layer in layers
+        }
+        self._context.close()
+        self._context = self._make_context(first[0].block_size)
+        builder = ProgramBuilder(self._model, self._packed, self._buffers, memory)
+        self._program, self._layout = builder.build(), layout
+        return self._program
+
+    def _make_context(self, block_size: int) -> Context:
+        shapes = [GroupShape(heads, block_size, window) for heads, window in self._shapes]
+        return Context(
+            limits_of(self._model, self.max_rows), num_threads=self._num_threads, groups=shapes
+        )
