@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QToolButton, QWidget
 
 from ui.chat.code_text import CodeText
@@ -50,31 +50,44 @@ class CodeBlock(RoundedField):
         self._text.set_code(code, is_live=is_live)
 
     def fit(self, width: int) -> int:
-        """Lay header and code out in this width and return the height."""
-        look, pad = self._look, self._look.px(_PADDING_PX)
+        """Measure header and code in this width and return the height."""
+        text_height = self._text_height(width)
+        fold = self._fold.sizeHint().height() + 4 - self._look.px(4) if self._is_foldable else 0
+        return self._look.px(HEADER_PX) + text_height + fold + self._look.px(10)
+
+    @property
+    def _is_foldable(self) -> bool:
+        num_lines = self._text.document().blockCount()
+        return self._can_fold and num_lines > COLLAPSED_LINES + 4
+
+    def _text_height(self, width: int) -> int:
+        if self._is_foldable and self._is_folded:
+            return self._look.px(CODE_LINE_PX) * COLLAPSED_LINES
+        return self._text.fit(width - 2 * self._look.px(_PADDING_PX))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Lay header and code out."""
+        super().resizeEvent(event)
+        self._place()
+
+    def _place(self) -> None:
+        look, pad, width = self._look, self._look.px(_PADDING_PX), self.width()
         header = look.px(HEADER_PX)
         copy_width = self._copy.sizeHint().width()
         self._title.setGeometry(pad, 0, max(0, width - copy_width - 2 * pad), header)
         self._copy.setGeometry(width - copy_width - 6, 4, copy_width, header - 6)
-        text_height = self._text.fit(width - 2 * pad)
-        num_lines = self._text.document().blockCount()
-        is_foldable = self._can_fold and num_lines > COLLAPSED_LINES + 4
-        if is_foldable and self._is_folded:
-            text_height = look.px(CODE_LINE_PX) * COLLAPSED_LINES
+        text_height = self._text_height(width)
         self._text.setGeometry(pad, header, width - 2 * pad, text_height)
         self._text.verticalScrollBar().setValue(0)
-        bottom = header + text_height
-        self._fold.setVisible(is_foldable)
-        if is_foldable:
-            bottom = self._place_fold(bottom + 4, num_lines)
-        return bottom + look.px(10)
+        self._fold.setVisible(self._is_foldable)
+        if self._is_foldable:
+            self._place_fold(header + text_height + 4)
 
-    def _place_fold(self, top: int, num_lines: int) -> int:
+    def _place_fold(self, top: int) -> None:
         words = self.tr("Show all {0} lines") if self._is_folded else self.tr("Show fewer lines")
-        self._fold.setText(words.format(num_lines))
+        self._fold.setText(words.format(self._text.document().blockCount()))
         size = self._fold.sizeHint()
         self._fold.setGeometry(self._look.px(6), top, size.width(), size.height())
-        return top + size.height() - self._look.px(4)
 
     def _toggle_fold(self) -> None:
         self._is_folded = not self._is_folded
@@ -87,12 +100,12 @@ class CodeBlock(RoundedField):
         self._copy.setIcon(icon("check", self._look.theme.accent))
         self._copy.setText(self.tr("Copied"))
         self._reset.start()
-        self.fit(self.width())
+        self._place()
 
     def _show_copy(self) -> None:
         self._copy.setIcon(icon("copy", self._look.theme.muted))
         self._copy.setText(self.tr("Copy"))
-        self.fit(self.width())
+        self._place()
 
     def _text_button(self, name: str, words: str) -> QToolButton:
         button = QToolButton(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from PySide6.QtCore import QRect, Signal
+from PySide6.QtCore import QRect, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from ui.chat.code_block import CodeBlock
@@ -30,10 +30,12 @@ class MessageBody(QWidget):
         self, look: Look, parent: QWidget | None = None, *, can_fold: bool = False
     ) -> None:
         super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
         self._look = look
         self._can_fold = can_fold
         self._groups: list[Group] = []
         self._parts: list[BodyPart] = []
+        self._places: list[tuple[BodyPart, QRect]] = []
         self._fits: list[tuple[int, int] | None] = []
         self._was_live = False
 
@@ -51,7 +53,8 @@ class MessageBody(QWidget):
         self._groups = groups
 
     def fit(self, width: int) -> int:
-        """Stack the parts in this width and return the height."""
+        """Measure the stack in this width and return the height; ``place`` moves the parts."""
+        self._places.clear()
         y = 0
         for index, (group, part) in enumerate(zip(self._groups, self._parts, strict=True)):
             y += self._gap_before(group[0]) if index else 0
@@ -59,10 +62,15 @@ class MessageBody(QWidget):
             if isinstance(group[0], Code | Table):
                 left = self._look.px(INDENT_PX * group[0].indent)
             height = self._fit_part(index, width - left)
-            if part.geometry() != QRect(left, y, width - left, height):
-                part.setGeometry(left, y, width - left, height)
+            self._places.append((part, QRect(left, y, width - left, height)))
             y += height
         return y
+
+    def place(self) -> None:
+        """Move the parts to where ``fit`` wants them."""
+        for part, area in self._places:
+            if part.geometry() != area:
+                part.setGeometry(area)
 
     def _fit_part(self, index: int, width: int) -> int:
         known = self._fits[index]
@@ -130,6 +138,7 @@ class MessageBody(QWidget):
         for part in self._parts[index:]:
             part.hide()
             part.deleteLater()
+        self._places.clear()
         del self._parts[index:]
         del self._fits[index:]
         del self._groups[index:]

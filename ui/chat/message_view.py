@@ -153,7 +153,7 @@ class MessageView(QAbstractScrollArea):
         if self._heights.set_height(index, widget.fit(self._column)):
             self._layout()
         else:
-            widget.resize(widget.width(), self._heights.height(index))
+            widget.place()
 
     def _on_scroll_action(self, action: int) -> None:
         bar = self.verticalScrollBar()
@@ -316,6 +316,7 @@ class MessageView(QAbstractScrollArea):
                 continue
             top, bottom = self.row_span(index)
             widget.setGeometry(left, top, width, bottom - top)
+            widget.place()
             if widget.isHidden():
                 widget.show()
 

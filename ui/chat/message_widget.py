@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRect, Signal
+from PySide6.QtCore import QRect, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QWidget
 
@@ -50,11 +50,13 @@ class MessageWidget(QWidget):
 
     def __init__(self, look: Look, row: Row, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
         self._look = look
         self._row = row
         self._stream = MarkdownStream()
         self._bubble: RoundedField | None = None
         self._editor: MessageEditor | None = None
+        self._places: list[tuple[QWidget, QRect]] = []
         self._fitted: tuple[int, int] | None = None
         self._sections: dict[type[Section], Section] = {}
         if row.is_user:
@@ -91,7 +93,11 @@ class MessageWidget(QWidget):
             self._show_section(kind)
 
     def fit(self, width: int) -> int:
-        """Lay everything out for a column of this width and return the height."""
+        """Measure for a column of this width and return the height; ``place`` moves the parts.
+
+        NOTE: Qt can move the pixels it has only while no widget has been resized, so the view
+        scrolls between the two.
+        """
         if self._fitted is None or self._fitted[0] != width:
             self._fitted = width, self._fit(width)
         return self._fitted[1]
@@ -100,9 +106,17 @@ class MessageWidget(QWidget):
         left = self._look.px(GUTTER_PX)
         if self._editor is not None:
             height = self._editor.fit(width)
-            self._editor.setGeometry(left, 0, width, height)
+            self._places = [(self._editor, QRect(left, 0, width, height))]
             return height
+        self._places = []
         return self._fit_bubble(left, width) if self._bubble else self._fit_reply(left, width)
+
+    def place(self) -> None:
+        """Move the parts to where ``fit`` wants them."""
+        for part, area in self._places:
+            if part.geometry() != area:
+                part.setGeometry(area)
+        self._body.place()
 
     def anchor_rect(self) -> QRect:
         """Return the rectangle, in this widget, that actions appear beside."""
@@ -116,14 +130,14 @@ class MessageWidget(QWidget):
         pad_x, pad_y = self._look.px(_BUBBLE_X_PX), self._look.px(_BUBBLE_TOP_PX)
         inner = self._body.ideal_width(int(width * BUBBLE_SHARE) - 2 * pad_x)
         height = self._body.fit(inner)
-        self._body.setGeometry(pad_x, pad_y, inner, height)
+        self._places.append((self._body, QRect(pad_x, pad_y, inner, height)))
         outer = inner + 2 * pad_x
         bottom = pad_y + height + self._look.px(_BUBBLE_BOTTOM_PX)
-        self._bubble.setGeometry(left + width - outer, 0, outer, bottom)
+        self._places.append((self._bubble, QRect(left + width - outer, 0, outer, bottom)))
         footer = self._sections.get(ReplyFooter)
         if footer is not None:
             footer_height = footer.fit(width)
-            footer.setGeometry(left, bottom + 2, width, footer_height)
+            self._places.append((footer, QRect(left, bottom + 2, width, footer_height)))
             bottom += 2 + footer_height
         return bottom
 
@@ -134,7 +148,8 @@ class MessageWidget(QWidget):
             y += gap if y else 0
             height = section.fit(width)
             is_chip = isinstance(section, StatusChip)
-            section.setGeometry(left, y, section.natural_width(width) if is_chip else width, height)
+            outer = section.natural_width(width) if is_chip else width
+            self._places.append((section, QRect(left, y, outer, height)))
             y += height
         return max(y, self._look.px(23))
 

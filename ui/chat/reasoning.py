@@ -67,6 +67,7 @@ class ReasoningSection(QWidget):
             return size.height()
         height = self._body.fit(width)
         self._body.setGeometry(0, size.height() + 6, width, height)
+        self._body.place()
         return size.height() + 6 + height
 
     def _show_thoughts(self, row: Row) -> None:

@@ -25,6 +25,9 @@ def prepare_text(text: QTextEdit) -> None:
     text.document().setDocumentMargin(0)
     text.document().setUndoRedoEnabled(False)
     text.viewport().setAutoFillBackground(False)
+    # Text begins at the upper left corner, so growing exposes only what is new.
+    text.setAttribute(Qt.WidgetAttribute.WA_StaticContents)
+    text.viewport().setAttribute(Qt.WidgetAttribute.WA_StaticContents)
     text.setTabChangesFocus(True)
     text.setTextInteractionFlags(
         Qt.TextInteractionFlag.TextBrowserInteraction
