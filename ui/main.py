@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,9 +99,12 @@ class Session:
         self._application = application
         self._run_log = run_log
         self._services = services_factory()
-        self._appearance = Appearance(self._services.settings)
-        state = WindowState(paths.state)
-        self.window = MainWindow(self._services, self._appearance, state, fetch_starter)
+        with ExitStack() as undo:
+            undo.callback(self._services.close)
+            self._appearance = Appearance(self._services.settings)
+            state = WindowState(paths.state)
+            self.window = MainWindow(self._services, self._appearance, state, fetch_starter)
+            undo.pop_all()
 
     def run(self, instance: SingleInstance, files: list[str]) -> int:
         """Show the window and stay until it is closed."""

@@ -288,7 +288,7 @@ class MainWindow(QMainWindow):
         has_model = self.models.info is not None or self.models.is_loading
         is_waiting = not has_model and self.chat.current is None
         if is_waiting and self._pages.currentWidget() is not self.welcome:
-            self.welcome.set_entries(self._services.library.entries)
+            self.welcome.set_entries(self._services.library.entries())
             self._scan.start(self._services.library.scan)
         self._pages.setCurrentWidget(self.welcome if is_waiting else self.pane)
 

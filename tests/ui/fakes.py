@@ -300,10 +300,13 @@ class FakeSettings:
 class FakeLibrary:
     """ModelLibrary over a tuple."""
 
-    entries: tuple[ModelEntry, ...] = ()
+    rows: tuple[ModelEntry, ...] = ()
+
+    def entries(self) -> tuple[ModelEntry, ...]:
+        return self.rows
 
     def scan(self) -> tuple[ModelEntry, ...]:
-        return self.entries
+        return self.rows
 
 
 @dataclass

@@ -65,7 +65,7 @@ class ModelsDialog(QDialog):
 
     def refresh(self) -> None:
         """Show what is known of the library, and look into its folders again."""
-        self._show_entries(self._services.library.entries)
+        self._show_entries(self._services.library.entries())
         self._scan.start(self._services.library.scan)
 
     @Slot(object)
