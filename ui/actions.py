@@ -55,6 +55,7 @@ SPECS = (
         ("Ctrl+Shift+B",),
         "panel-right",
     ),
+    ActionSpec("enter_sends", QT_TRANSLATE_NOOP("Actions", "Enter sends the message")),
     ActionSpec("settings", QT_TRANSLATE_NOOP("Actions", "Settings"), ("Ctrl+,",), "settings"),
     ActionSpec("zoom_in", QT_TRANSLATE_NOOP("Actions", "Larger"), ("Ctrl++", "Ctrl+=")),
     ActionSpec("zoom_out", QT_TRANSLATE_NOOP("Actions", "Smaller"), ("Ctrl+-",)),
@@ -77,7 +78,7 @@ THEMES = {
 _MENU = (
     ("new_chat", "search", "rename", "delete"),
     ("open_model", "models", "unload"),
-    ("show_conversations", "show_cache", "settings"),
+    ("show_conversations", "show_cache", "enter_sends", "settings"),
 )
 _ZOOM = ("zoom_in", "zoom_out", "zoom_reset")
 _MENU_END = (("shortcuts", "about"), ("quit",))
@@ -92,6 +93,7 @@ class Actions(QObject):
         for spec in SPECS:
             keys = [QKeySequence(key) for key in spec.keys]
             self._by_name[spec.name].setShortcuts(keys)
+        self._by_name["enter_sends"].setCheckable(True)
         self._by_name["quit"].setMenuRole(QAction.MenuRole.QuitRole)
         self._by_name["about"].setMenuRole(QAction.MenuRole.AboutRole)
         self._by_name["settings"].setMenuRole(QAction.MenuRole.PreferencesRole)

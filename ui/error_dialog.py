@@ -17,7 +17,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.errors import AppError
 from app.events import ErrorReport
+from engine.errors import EngineError
 from ui.icons import pixmap
 from ui.theme import Theme, mono_font
 
@@ -92,7 +94,9 @@ def details_text(report: ErrorReport) -> str:
 
 
 def report_of(error: BaseException) -> ErrorReport:
-    """Return a report of an exception nobody caught."""
+    """Return a report of an exception nobody caught; typed ones bring their own words."""
+    if isinstance(error, AppError | EngineError):
+        return ErrorReport(type(error).__name__, str(error), error.detail)
     detail = "".join(traceback.format_exception(error))
     message = QCoreApplication.translate(
         "ErrorDialog", "Reprise met an error it did not expect. Your conversations are safe."

@@ -119,7 +119,7 @@ class MainWindow(QMainWindow):
         for column in (self.conversations, self._centre, self.cache):
             self._splitter.addWidget(column)
         self._splitter.setStretchFactor(1, 1)
-        self._splitter.setCollapsible(1, False)
+        self._splitter.setChildrenCollapsible(False)
         self._splitter.setSizes(COLUMNS)
         self.conversations.setMinimumWidth(200)
         self.cache.setMinimumWidth(280)
@@ -140,7 +140,7 @@ class MainWindow(QMainWindow):
         return centre
 
     def _connect_columns(self) -> None:
-        self.conversations.opened.connect(self.chat.open)
+        self.conversations.opened.connect(self._open_chat)
         self.conversations.new_requested.connect(self._new_chat)
         self.conversations.deleted.connect(self._offer_undo)
         self.chat.changed.connect(self._chat_changed)
@@ -189,6 +189,7 @@ class MainWindow(QMainWindow):
             "zoom_in": partial(zoom, 1),
             "zoom_out": partial(zoom, -1),
             "zoom_reset": partial(zoom, 0),
+            "enter_sends": self._toggle_enter,
             "shortcuts": self._show_shortcuts,
             "about": self._show_about,
             "quit": self.close,
@@ -222,6 +223,13 @@ class MainWindow(QMainWindow):
     @Slot()
     def _new_chat(self) -> None:
         self.chat.new()
+        self.pane.focus_composer()
+
+    @Slot(str, str)
+    def _open_chat(self, conversation_id: str, message_id: str) -> None:
+        self.chat.open(conversation_id)
+        if message_id:
+            self.pane.show_message(message_id)
         self.pane.focus_composer()
 
     @Slot()
@@ -324,6 +332,10 @@ class MainWindow(QMainWindow):
         self._show_column(RIGHT)
         self.cache.focus_settings()
 
+    def _toggle_enter(self) -> None:
+        self._services.settings.update(enter_sends=self.actions_["enter_sends"].isChecked())
+        self._check_choices()
+
     @Slot()
     def _show_shortcuts(self) -> None:
         ShortcutsDialog(self.actions_.shortcut_list(), self).open()
@@ -365,6 +377,8 @@ class MainWindow(QMainWindow):
     def _check_choices(self) -> None:
         settings = self._services.settings.value
         self.actions_.check(settings.theme, settings.language)
+        self.actions_["enter_sends"].setChecked(settings.enter_sends)
+        self.pane.set_sends_on_enter(is_on=settings.enter_sends)
 
     def _show_title(self) -> None:
         row = self.chat.conversation()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QWidget
 
 from app.events import ModelInfo, ModelLoading
 from ui.icons import icon
 from ui.models.model_button import ModelButton
-from ui.theme import Theme
+from ui.theme import Theme, zoomed
 
-HEIGHT = 48
+HEIGHT, BUTTON, ICON = 48, 32, 18
 
 
 class TopBar(QWidget):
@@ -20,12 +21,12 @@ class TopBar(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setFixedHeight(HEIGHT)
         self._info: ModelInfo | None = None
         self.left = _flat_button()
         self.model = ModelButton(theme)
         self.cancel = _flat_button()
         self.menu = _flat_button()
+        self.menu.setShortcut(QKeySequence(Qt.Key.Key_F10))
         self.menu.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.right = _flat_button()
         layout = QHBoxLayout(self)
@@ -58,7 +59,11 @@ class TopBar(QWidget):
 
     def apply_theme(self, theme: Theme, zoom: float) -> None:
         """Take over colours and sizes."""
+        self.setFixedHeight(zoomed(HEIGHT, zoom))
         self.model.apply_theme(theme, zoom)
+        for button in (self.left, self.cancel, self.menu, self.right):
+            button.setIconSize(QSize(1, 1) * zoomed(ICON, zoom))
+            button.setFixedSize(QSize(1, 1) * zoomed(BUTTON, zoom))
         self.left.setIcon(icon("panel-left", theme.muted))
         self.right.setIcon(icon("panel-right", theme.muted))
         self.cancel.setIcon(icon("x", theme.muted))
@@ -80,7 +85,5 @@ class TopBar(QWidget):
 
 def _flat_button() -> QToolButton:
     button = QToolButton()
-    button.setIconSize(QSize(18, 18))
-    button.setFixedSize(32, 32)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
     return button

@@ -75,6 +75,10 @@
             <translation>显示或隐藏缓存面板</translation>
         </message>
         <message>
+            <source>Enter sends the message</source>
+            <translation>按 Enter 发送消息</translation>
+        </message>
+        <message>
             <source>Settings</source>
             <translation>设置</translation>
         </message>
@@ -125,6 +129,29 @@
         <message>
             <source>Text size</source>
             <translation>文字大小</translation>
+        </message>
+    </context>
+    <context>
+        <name>Attachments</name>
+        <message>
+            <source>“{0}” is a folder</source>
+            <translation>“{0}”是一个文件夹</translation>
+        </message>
+        <message>
+            <source>“{0}” is larger than 1 MB</source>
+            <translation>“{0}”超过 1 MB</translation>
+        </message>
+        <message>
+            <source>“{0}” cannot be read: {1}</source>
+            <translation>无法读取“{0}”：{1}</translation>
+        </message>
+        <message>
+            <source>Remove {0}</source>
+            <translation>移除 {0}</translation>
+        </message>
+        <message>
+            <source>“{0}” is not a text file</source>
+            <translation>“{0}”不是文本文件</translation>
         </message>
     </context>
     <context>
@@ -428,6 +455,41 @@
         <message>
             <source>Message deleted</source>
             <translation>消息已删除</translation>
+        </message>
+    </context>
+    <context>
+        <name>MessageActions</name>
+        <message>
+            <source>Copy as Markdown</source>
+            <translation>复制为 Markdown</translation>
+        </message>
+        <message>
+            <source>Copy</source>
+            <translation>复制</translation>
+        </message>
+        <message>
+            <source>Copy as plain text</source>
+            <translation>复制为纯文本</translation>
+        </message>
+        <message>
+            <source>Copy selection</source>
+            <translation>复制所选内容</translation>
+        </message>
+        <message>
+            <source>Edit</source>
+            <translation>编辑</translation>
+        </message>
+        <message>
+            <source>Regenerate</source>
+            <translation>重新生成</translation>
+        </message>
+        <message>
+            <source>Continue</source>
+            <translation>继续</translation>
+        </message>
+        <message>
+            <source>Delete</source>
+            <translation>删除</translation>
         </message>
     </context>
     <context>
@@ -1013,64 +1075,6 @@
         <message>
             <source>Reprise is running already, but does not answer.</source>
             <translation>Reprise 已在运行，但没有响应。</translation>
-        </message>
-    </context>
-    <context>
-        <name>Attachments</name>
-        <message>
-            <source>“{0}” is a folder</source>
-            <translation>“{0}”是一个文件夹</translation>
-        </message>
-        <message>
-            <source>“{0}” is larger than 1 MB</source>
-            <translation>“{0}”超过 1 MB</translation>
-        </message>
-        <message>
-            <source>“{0}” cannot be read: {1}</source>
-            <translation>无法读取“{0}”：{1}</translation>
-        </message>
-        <message>
-            <source>Remove {0}</source>
-            <translation>移除 {0}</translation>
-        </message>
-        <message>
-            <source>“{0}” is not a text file</source>
-            <translation>“{0}”不是文本文件</translation>
-        </message>
-    </context>
-    <context>
-        <name>MessageActions</name>
-        <message>
-            <source>Copy as Markdown</source>
-            <translation>复制为 Markdown</translation>
-        </message>
-        <message>
-            <source>Copy</source>
-            <translation>复制</translation>
-        </message>
-        <message>
-            <source>Copy as plain text</source>
-            <translation>复制为纯文本</translation>
-        </message>
-        <message>
-            <source>Copy selection</source>
-            <translation>复制所选内容</translation>
-        </message>
-        <message>
-            <source>Edit</source>
-            <translation>编辑</translation>
-        </message>
-        <message>
-            <source>Regenerate</source>
-            <translation>重新生成</translation>
-        </message>
-        <message>
-            <source>Continue</source>
-            <translation>继续</translation>
-        </message>
-        <message>
-            <source>Delete</source>
-            <translation>删除</translation>
         </message>
     </context>
     <context>

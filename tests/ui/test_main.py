@@ -14,7 +14,7 @@ from app.errors import StoreTooNewError
 from app.paths import app_paths
 from tests.ui.fakes import FakeServices
 from ui import main as ui_main
-from ui.error_dialog import ErrorDialog
+from ui.error_dialog import ErrorDialog, report_of
 from ui.main import CrashHook, Start
 from ui.main_window import MainWindow
 from ui.safe_mode import SafeModeDialog
@@ -114,3 +114,9 @@ def test_uncaught_error_of_any_thread_is_shown_once(qtbot, window, appearance) -
     qtbot.waitUntil(lambda: window.findChild(ErrorDialog) is not None)
     assert len(window.findChildren(ErrorDialog)) == 1
     window.findChild(ErrorDialog).close()
+
+
+def test_typed_errors_are_shown_in_their_own_words(qapp) -> None:
+    report = report_of(StoreTooNewError("9", "3"))
+    assert report.message.startswith("Your conversations were last opened by a newer version")
+    assert report_of(ValueError("x")).message.startswith("Reprise met an error")

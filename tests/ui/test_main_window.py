@@ -54,7 +54,7 @@ def test_first_paint_is_told_once(qtbot, window: MainWindow) -> None:
 
 def test_without_model_and_conversation_the_welcome_page_is_up(shown: MainWindow) -> None:
     assert shown.welcome.isVisible()
-    shown.conversations.opened.emit("c1")
+    shown.conversations.opened.emit("c1", "")
     assert shown.pane.isVisible()
 
 
@@ -126,7 +126,7 @@ def test_starter_is_fetched_and_loaded(qtbot, shown: MainWindow, services: FakeS
 def test_deleted_conversation_can_be_brought_back(
     qtbot, shown: MainWindow, services: FakeServices
 ) -> None:
-    shown.conversations.opened.emit("c1")
+    shown.conversations.opened.emit("c1", "")
     shown.conversations.delete_current()
     qtbot.waitUntil(lambda: shown.chat.current is None)
     assert shown.toast.text() == "Conversation deleted"
@@ -146,9 +146,9 @@ def test_sending_without_a_conversation_begins_one(
 
 
 def test_draft_stays_with_its_conversation(shown: MainWindow, services: FakeServices) -> None:
-    shown.conversations.opened.emit("c1")
+    shown.conversations.opened.emit("c1", "")
     shown.pane.composer.editor.setPlainText("half a thought")
-    shown.conversations.opened.emit("c2")
+    shown.conversations.opened.emit("c2", "")
     assert services.chat.rows["c1"].draft == "half a thought"
     assert services.chat.rows["c2"].draft == ""
 
@@ -168,7 +168,7 @@ def test_window_comes_back_where_it_was(
     qtbot, shown: MainWindow, services: FakeServices, appearance: Appearance, tmp_path: Path
 ) -> None:
     shown.resize(720, 600)
-    shown.conversations.opened.emit("c3")
+    shown.conversations.opened.emit("c3", "")
     shown.actions_["show_cache"].trigger()
     shown.close()
     again = MainWindow(services, appearance, WindowState(tmp_path / "state.ini"), None)
@@ -193,7 +193,7 @@ def test_theme_follows_the_choice_everywhere(shown: MainWindow, services: FakeSe
 def test_language_switches_every_visible_text(
     qtbot, shown: MainWindow, services: FakeServices
 ) -> None:
-    shown.conversations.opened.emit("c1")
+    shown.conversations.opened.emit("c1", "")
     chinese = next(a for a in shown.actions_.languages.actions() if a.data() == "zh_CN")
     chinese.trigger()
     assert shown.actions_["new_chat"].text() == "新对话"
@@ -236,7 +236,7 @@ def test_everything_that_takes_the_focus_has_a_name(
     qtbot, shown: MainWindow, services: FakeServices
 ) -> None:
     services.load()
-    shown.conversations.opened.emit("c1")
+    shown.conversations.opened.emit("c1", "")
     nameless = [
         f"{type(widget).__name__} in {type(widget.parentWidget()).__name__}"
         for part in (shown.conversations, shown.top, shown.cache, shown.welcome)
@@ -246,3 +246,9 @@ def test_everything_that_takes_the_focus_has_a_name(
         and not (widget.accessibleName() or getattr(widget, "text", str)())
     ]
     assert nameless == []
+
+
+def test_enter_sends_is_a_choice_that_is_kept(shown: MainWindow, services: FakeServices) -> None:
+    shown.actions_["enter_sends"].trigger()
+    assert not services.settings.value.enter_sends
+    assert not shown.actions_["enter_sends"].isChecked()

@@ -49,7 +49,8 @@ class SearchField(QLineEdit):
 class ConversationPane(QWidget):
     """Shows and changes the conversations; which one is open is decided by the window."""
 
-    opened = Signal(str)
+    opened = Signal(str, str)
+    """A conversation, and the message in it that was searched for, "" without a search."""
     new_requested = Signal()
     deleted = Signal(str)
 
@@ -58,6 +59,7 @@ class ConversationPane(QWidget):
         self._services = services
         self._theme = theme
         self._current: str | None = None
+        self._found: dict[str, str] = {}
         self._has_archived_shown = False
         self.setProperty("surface", "side")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
@@ -75,6 +77,7 @@ class ConversationPane(QWidget):
         rows = self._services.chat.conversations(include_archived=True)
         self._archived_button.setVisible(any(row.is_archived for row in rows))
         text = self.search.text().strip()
+        self._found = {}
         if text:
             self._show_found(rows, text)
         else:
@@ -109,7 +112,7 @@ class ConversationPane(QWidget):
         """Open the conversation above or below."""
         row = self.model.index_of(self._current).row() + offset
         if 0 <= row < self.model.rowCount():
-            self.opened.emit(self.model.index(row).data(ItemRole.ID))
+            self._open(self.model.index(row))
 
     def apply_theme(self, theme: Theme, zoom: float) -> None:
         """Take over colours and sizes."""
@@ -206,6 +209,7 @@ class ConversationPane(QWidget):
         snippets: dict[str, str] = {}
         for hit in self._services.chat.search(text):
             snippets.setdefault(hit.conversation_id, hit.snippet or " ")
+            self._found.setdefault(hit.conversation_id, hit.message_id or "")
         by_id = {row.id: row for row in rows}
         found = [by_id[key] for key in snippets if key in by_id]
         self.model.set_rows(found, snippets)
@@ -229,7 +233,8 @@ class ConversationPane(QWidget):
 
     @Slot(QModelIndex)
     def _open(self, index: QModelIndex) -> None:
-        self.opened.emit(index.data(ItemRole.ID))
+        conversation_id = index.data(ItemRole.ID)
+        self.opened.emit(conversation_id, self._found.get(conversation_id, ""))
 
     @Slot(QModelIndex, QModelIndex)
     def _keyboard_moved(self, current: QModelIndex, before: QModelIndex) -> None:

@@ -28,7 +28,7 @@ def test_click_opens_a_conversation(qtbot, pane: ConversationPane) -> None:
     place = pane.view.visualRect(pane.model.index(2)).center()
     with qtbot.waitSignal(pane.opened) as opened:
         qtbot.mouseClick(pane.view.viewport(), Qt.MouseButton.LeftButton, pos=place)
-    assert opened.args == ["c2"]
+    assert opened.args == ["c2", ""]
 
 
 def test_hover_prefetches(qtbot, pane: ConversationPane, services: FakeServices) -> None:
