@@ -173,13 +173,17 @@ class ModelsDialog(QDialog):
                 size_text(memory.free_bytes),
             )
         )
-        self._estimate.setProperty("role", "muted" if memory.fits else "danger")
-        self._estimate.style().polish(self._estimate)
+        self._color_estimate("muted" if memory.fits else "danger")
         self._load.setText(self.tr("Load") if memory.fits else self.tr("Load anyway"))
 
     @Slot(str)
     def _show_problem(self, text: str) -> None:
         self._estimate.setText(text)
+        self._color_estimate("danger")
+
+    def _color_estimate(self, role: str) -> None:
+        self._estimate.setProperty("role", role)
+        self._estimate.style().polish(self._estimate)
 
     @Slot()
     def _load_selected(self, index: QModelIndex | None = None) -> None:
