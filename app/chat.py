@@ -30,6 +30,15 @@ class ReplyOptions:
     max_tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A reply that is running or waiting."""
+
+    conversation_id: str
+    job: ReplyJob
+    handle: JobHandle
+
+
 class ChatService:
     """Conversations over one store and one engine worker."""
 
@@ -41,7 +50,7 @@ class ChatService:
         self._settings = settings
         self._emit = emit
         self._readiness = ReadinessBook()
-        self._running: dict[str, tuple[str, JobHandle]] = {}
+        self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()
         self._shown: str | None = None
 
@@ -62,8 +71,14 @@ class ChatService:
         return self._store.conversation(conversation_id)
 
     def path(self, conversation_id: str) -> list[Message]:
-        """Return the messages of the branch on screen."""
-        return self._store.path(conversation_id)
+        """Return the messages of the branch on screen, replies under way as far as they are."""
+        path = self._store.path(conversation_id)
+        with self._lock:
+            running = dict(self._running)
+        return [
+            running[message.id].job.overlay(message) if message.id in running else message
+            for message in path
+        ]
 
     def open(self, conversation_id: str) -> list[Message]:
         """Show a conversation: its messages, no longer unread, made ready in the background."""
@@ -254,7 +269,7 @@ class ChatService:
         )
         with self._lock:
             handle = self._worker.submit(job)
-            self._running[reply.id] = (reply.conversation_id, handle)
+            self._running[reply.id] = _Running(reply.conversation_id, job, handle)
         ahead = self._worker.num_ahead(handle)
         self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
 
@@ -297,7 +312,7 @@ class ChatService:
     def _handles(self, conversation_id: str) -> Iterator[JobHandle]:
         with self._lock:
             running = list(self._running.values())
-        return (handle for owner, handle in running if owner == conversation_id)
+        return (one.handle for one in running if one.conversation_id == conversation_id)
 
     def _changed(self, conversation_id: str) -> None:
         self._emit(ConversationChanged(conversation_id))

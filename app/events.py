@@ -101,13 +101,18 @@ class ReplyProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDelta:
-    """Text to append to a reply."""
+    """Text to append to a reply.
+
+    offset: characters of that channel before this piece, so that a window that has just read the
+    reply's text from elsewhere does not append it twice. None: append as it is.
+    """
 
     conversation_id: str
     message_id: str
     text: str
     channel: Channel
     tokens_per_second: float
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

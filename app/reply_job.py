@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.conversation import Message, MessageStatus, ReplyStats
@@ -74,6 +74,11 @@ class ReplyJob:
                     self._finish(event, engine)
             yield
 
+    def overlay(self, message: Message) -> Message:
+        """Return the reply's row with the text drawn so far, which the store has not seen yet."""
+        progress = self._progress
+        return replace(message, content=progress.content, reasoning=progress.reasoning)
+
     def failed(self, error: ErrorReport) -> None:
         """Keep what there is of the reply, and say why there is no more."""
         self._end(MessageStatus.ERROR, None, error)
@@ -96,16 +101,17 @@ class ReplyJob:
     def _grew(self, event: TextDelta) -> None:
         progress, now = self._progress, time.monotonic()
         if event.channel is Channel.REASONING:
+            offset = len(progress.reasoning)
             progress.reasoning += event.text
         else:
+            offset = len(progress.content)
             progress.content += event.text
         if progress.first_delta is None:
             progress.first_delta = now
         seconds = now - progress.first_delta
         rate = (event.num_tokens - 1) / seconds if seconds > 0.05 else 0.0
-        self._emit(
-            ReplyDelta(self._reply.conversation_id, self._reply.id, event.text, event.channel, rate)
-        )
+        owner, reply = self._reply.conversation_id, self._reply.id
+        self._emit(ReplyDelta(owner, reply, event.text, event.channel, rate, offset))
         if now - progress.saved >= SAVE_EVERY_SECONDS:
             progress.saved = now
             self._store.update_message(

@@ -122,7 +122,9 @@ def merge_deltas(events: Iterable[AppEvent]) -> list[AppEvent]:
         index = last.get(event.message_id)
         before = result[index] if index is not None else None
         if isinstance(before, ReplyDelta) and before.channel is event.channel:
-            result[index] = replace(event, text=before.text + event.text)
+            rate = event.tokens_per_second
+            text = before.text + event.text
+            result[index] = replace(before, text=text, tokens_per_second=rate)
         else:
             last[event.message_id] = len(result)
             result.append(event)

@@ -151,6 +151,18 @@ def test_a_message_sent_while_busy_waits_and_sees_the_finished_reply(app, conver
     assert app.engine.asked[-1].messages[1] == ChatMessage("assistant", "one two three")
 
 
+def test_a_reply_under_way_is_shown_as_far_as_it_is(app, conversation_id):
+    app.engine.gate = threading.Semaphore(1)
+    _, reply = app.services.chat.send(conversation_id, "Hello")
+    delta = app.wait_for(ReplyDelta)
+    assert delta.offset == 0
+    assert app.services.chat.path(conversation_id)[-1].content == "one "
+    app.engine.gate.release(5)
+    finished(app, reply)
+    offsets = [event.offset for event in app.events if isinstance(event, ReplyDelta)]
+    assert offsets == [0, 4, 8]
+
+
 def test_deleting_a_conversation_can_be_undone(app, conversation_id):
     answered(app, conversation_id, "Hello")
     app.services.chat.delete_conversation(conversation_id)

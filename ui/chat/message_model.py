@@ -102,9 +102,11 @@ class MessageModel(QObject):
         row.queue_position, row.progress = None, None
         row.tokens_per_second = event.tokens_per_second
         if event.channel is Channel.REASONING:
-            row.message = replace(row.message, reasoning=row.message.reasoning + event.text)
+            text = row.message.reasoning + _unseen(event, row.message.reasoning)
+            row.message = replace(row.message, reasoning=text)
         else:
-            row.message = replace(row.message, content=row.message.content + event.text)
+            text = row.message.content + _unseen(event, row.message.content)
+            row.message = replace(row.message, content=text)
         self._emit_changed(event.message_id)
 
     def apply_finished(self, event: ReplyFinished) -> None:
@@ -148,3 +150,9 @@ class MessageModel(QObject):
             thoughts = max(row.message.reasoning, message.reasoning, key=len)
             message = replace(message, content=longest, reasoning=thoughts)
         row.message = message
+
+
+def _unseen(event: ReplyDelta, known: str) -> str:
+    """Return the part of a piece that is not in the text yet."""
+    overlap = 0 if event.offset is None else len(known) - event.offset
+    return event.text[max(0, overlap) :]
