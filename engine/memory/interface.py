@@ -386,6 +386,10 @@ class Memory(Protocol):
         """Return the real bytes by tier."""
         ...
 
+    def trim(self) -> int:
+        """Give memory that holds nothing back to the system; return its bytes. For idle times."""
+        ...
+
     def clear(self) -> None:
         """Drop every sequence and every cached block of the hot and warm tiers."""
         ...

@@ -230,8 +230,9 @@ class SnapshotWriter:
                 assert block.hash is not None
                 self._in_flight.discard(block.hash)
                 block.pool.stop_reading(block)
-            if not is_written and self._written.get(pending.key) == pending.state:
-                del self._written[pending.key]
+            if not is_written:
+                # Other branches may have counted on these blocks.
+                self._written.clear()
 
     def _missing(self, sequence: Sequence, body: ManifestBody) -> list[Block]:
         assert self._store is not None
