@@ -20,7 +20,8 @@ from engine.memory.codec import BlockLayout
 from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Memory, MemorySpec
 from engine.model_config import ModelConfig
-from engine.models import Model
+from engine.native_program import CODECS as NATIVE_CODECS
+from engine.native_runner import NativeRunner
 from engine.quant.choose import choose_compute
 from engine.runner import Runner, TorchRunner
 from engine.text.chat_template import ChatTemplate
@@ -51,6 +52,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Drop the memory's blocks and the mapping of the file."""
+        self.runner.close()
         self.memory.clear()
         self.file.close()
 
@@ -75,8 +77,7 @@ def load(
     model_fingerprint = fingerprint(file)
     spec = model_config.memory_spec(model_fingerprint)
     context_length = _context_length(config, model_config)
-    model, runner = _load_runner(file, config, model_config, on_progress, is_cancelled)
-    del model
+    runner = _load_runner(file, config, model_config, num_threads, on_progress, is_cancelled)
     return LoadedModel(
         file=file,
         config=model_config,
@@ -101,11 +102,18 @@ def _load_runner(
     file: GGUFFile,
     config: EngineConfig,
     model_config: ModelConfig,
+    num_threads: int,
     on_progress: Callable[[LoadProgress], None],
     is_cancelled: Callable[[], bool],
-) -> tuple[Model, Runner]:
+) -> Runner:
+    """Take the native kernels where they know the model and the codec, else torch."""
     compute = choose_compute(config.compute, config.device, config.cache_dir)
     try:
+        if config.kernels and config.device == "cpu" and config.kv_codec in NATIVE_CODECS:
+            lazy = load_model(file, model_config, compute, is_lazy=True)
+            if NativeRunner.supports(lazy):
+                on_progress(LoadProgress(0.5, "kernels"))
+                return NativeRunner(lazy, num_threads=num_threads)
         model = load_model(
             file, model_config, compute, on_progress=on_progress, is_cancelled=is_cancelled
         )
@@ -114,7 +122,7 @@ def _load_runner(
             "There is not enough memory for this model.", detail=str(error)
         ) from error
     description = f"torch {str(compute.dtype).removeprefix('torch.')}"
-    return model, TorchRunner(model, torch.device(config.device), description)
+    return TorchRunner(model, torch.device(config.device), description)
 
 
 def _context_length(config: EngineConfig, model_config: ModelConfig) -> int:

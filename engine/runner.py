@@ -26,6 +26,10 @@ class Runner(Protocol):
         """Return the logits (V,) float32 of the last token, None where they are not wanted."""
         ...
 
+    def close(self) -> None:
+        """Give threads and memory back."""
+        ...
+
 
 class TorchRunner:
     """The oracle: the model as written in ``engine/models``, evaluated by torch."""
@@ -42,9 +46,10 @@ class TorchRunner:
         """Return the logits (V,) float32 of the last token, None where they are not wanted."""
         num_tokens = len(token_ids)
         ids = torch.tensor(token_ids, dtype=torch.long, device=self._device)
-        positions = torch.arange(
-            first_position, first_position + num_tokens, device=self._device
-        )
+        positions = torch.arange(first_position, first_position + num_tokens, device=self._device)
         rows = torch.tensor([num_tokens - 1] if wants_logits else [], dtype=torch.long)
         logits: Tensor = self._model(ids, positions, view, rows.to(self._device))
         return logits[0] if wants_logits else None
+
+    def close(self) -> None:
+        """Nothing is held that the garbage collector does not give back."""
