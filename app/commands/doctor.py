@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.bench.report import cpu_name
 from app.configuring import cold_budget
@@ -13,6 +13,9 @@ from app.paths import AppPaths, app_paths
 from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
+
+if TYPE_CHECKING:
+    from engine.kernels import KernelInfo
 
 
 def doctor(arguments: Namespace) -> int:
@@ -31,7 +34,7 @@ def _machine(paths: AppPaths) -> dict[str, Any]:
     import torch
 
     from engine.device import choose_threads, free_memory_bytes
-    from engine.kernels import describe
+    from engine.kernels import available
     from engine.quant.choose import choose_compute
 
     threads = choose_threads(None)
@@ -44,10 +47,14 @@ def _machine(paths: AppPaths) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch computes in": str(compute.dtype).removeprefix("torch."),
-        "native kernels": describe(),
+        "native kernels": _kernels(available()),
         "home": str(paths.data),
         "models": str(paths.models),
     }
+
+
+def _kernels(info: KernelInfo | None) -> str:
+    return "none" if info is None else f"{info.isa}, {info.lanes} floats at once, {info.path.name}"
 
 
 def _databases(paths: AppPaths) -> dict[str, str]:
