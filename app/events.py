@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.conversation import Message
 from engine.events import Channel
@@ -134,12 +135,47 @@ class ConversationChanged:
     conversation_id: str
 
 
+class AdviceKind(StrEnum):
+    """What is worth telling about the cache, with the values each row carries.
+
+    LOW_REUSE: reuse_rate in [0, 1], num_turns.
+    LEAK: held_bytes that no conversation in use explains, hot_bytes.
+    JITTER: slow_ms, usual_ms of the first tokens of the last turns.
+    SLOW_DISK: restored_tokens_per_second, read_tokens_per_second of the model itself.
+    NOT_KEPT: cold_budget_bytes; the reason in words is CacheChanged.cold_error.
+    """
+
+    LOW_REUSE = "low_reuse"
+    LEAK = "leak"
+    JITTER = "jitter"
+    SLOW_DISK = "slow_disk"
+    NOT_KEPT = "not_kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One row of advice: what was measured, and the setting that helps.
+
+    values: (name, number) pairs as listed at AdviceKind. setting: a field of Settings, "" where
+    none helps.
+    """
+
+    kind: AdviceKind
+    values: tuple[tuple[str, float], ...]
+    setting: str = ""
+
+    def value(self, name: str) -> float:
+        """Return one measured number. Raises: KeyError."""
+        return dict(self.values)[name]
+
+
 @dataclass(frozen=True, slots=True)
 class CacheChanged:
     """Numbers of the cache panel, at most twice a second.
 
     reuse_rate: share of prompt tokens reused over the last 20 turns, None before the first.
     pending_writes: jobs the KV writer has not finished. cold_error: why nothing is being kept now.
+    advice: what could be better, the most important first; usually nothing.
     """
 
     breakdown: MemoryBreakdown | None
@@ -149,6 +185,7 @@ class CacheChanged:
     cold_used_bytes: int
     cold_budget_bytes: int
     cold_error: str = ""
+    advice: tuple[Advice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
