@@ -23,6 +23,7 @@ from engine.model_config import ModelConfig
 from engine.native_program import CODECS as NATIVE_CODECS
 from engine.native_runner import NativeRunner
 from engine.quant.choose import choose_compute
+from engine.quant.linear import Compute
 from engine.runner import Runner, TorchRunner
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -107,13 +108,13 @@ def _load_runner(
     is_cancelled: Callable[[], bool],
 ) -> Runner:
     """Take the native kernels where they know the model and the codec, else torch."""
-    compute = choose_compute(config.compute, config.device, config.cache_dir)
     try:
         if config.kernels and config.device == "cpu" and config.kv_codec in NATIVE_CODECS:
-            lazy = load_model(file, model_config, compute, is_lazy=True)
+            lazy = load_model(file, model_config, Compute(), is_lazy=True)
             if NativeRunner.supports(lazy):
                 on_progress(LoadProgress(0.5, "kernels"))
                 return NativeRunner(lazy, num_threads=num_threads)
+        compute = choose_compute(config.compute, config.device, config.cache_dir)
         model = load_model(
             file, model_config, compute, on_progress=on_progress, is_cancelled=is_cancelled
         )
