@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
-from ui.theme import Theme, body_font, load_theme, palette, stylesheet
+from ui.theme import Theme, body_font, load_theme, palette, stylesheet, system_theme
 from ui.translation import Language
 
 if TYPE_CHECKING:
@@ -78,9 +78,3 @@ class Appearance(QObject):
         application.setPalette(palette(self.theme))
         application.setFont(body_font(self.zoom, pixels=UI_PX))
         application.setStyleSheet(stylesheet(self.theme, self.zoom))
-
-
-def system_theme() -> str:
-    """Return the theme the system asks for."""
-    scheme = QGuiApplication.styleHints().colorScheme()
-    return "dark" if scheme is Qt.ColorScheme.Dark else "light"

@@ -1,4 +1,4 @@
-"""Starts the window. Services are built first, torch is imported last, on the engine thread."""
+"""Starts the window: a frame first, then the services and what is in it, torch last of all."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,42 +17,58 @@ from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QApplication
 
 from app.errors import AppError
-from app.events import ErrorReport
-from app.log import RunLog
 from app.paths import AppPaths, app_paths
-from ui.appearance import Appearance
-from ui.error_dialog import ErrorDialog, report_of
-from ui.safe_mode import SafeModeDialog
-from ui.single_instance import SingleInstance
-from ui.theme import RESOURCES, load_theme
+from ui.frame import Frame
+from ui.theme import RESOURCES, load_theme, system_theme
 from ui.window_state import WindowState
 
 if TYPE_CHECKING:
+    from app.events import ErrorReport
+    from app.log import RunLog
     from app.services import Services
+    from ui.appearance import Appearance
     from ui.main_window import MainWindow
+    from ui.single_instance import SingleInstance
 
 log = logging.getLogger(__name__)
 
 
 def main(files: Sequence[str]) -> int:
     """Open the window over the user's home folder; return the exit code."""
-    from app.services import Services
-
     if not _has_display():
         print('There is no display here. "reprise chat" talks in the terminal.', file=sys.stderr)
         return 1
     paths = app_paths()
-    return run(lambda: Services(paths), files, paths=paths)
+    return run(lambda: open_services(paths), files, paths=paths)
 
 
 def run(services_factory: Callable[[], Services], argv: Sequence[str], *, paths: AppPaths) -> int:
     """Run the window until it is closed; a second start only raises the first one's window."""
+    from ui.single_instance import SingleInstance
+
     application = build_application()
     files = [str(Path(name).resolve()) for name in argv]
     paths.create()
     instance = SingleInstance(paths.data)
     if not instance.acquire():
         return 0 if instance.summon(files) else _refuse()
+    try:
+        return _run_first(services_factory, application, instance, files, paths=paths)
+    finally:
+        instance.release()
+
+
+def _run_first(
+    services_factory: Callable[[], Services],
+    application: QApplication,
+    instance: SingleInstance,
+    files: list[str],
+    *,
+    paths: AppPaths,
+) -> int:
+    from app.events import ErrorReport
+    from app.log import RunLog
+
     run_log = RunLog(paths.logs)
     try:
         return Session(services_factory, application, paths, run_log).run(instance, files)
@@ -61,7 +77,6 @@ def run(services_factory: Callable[[], Services], argv: Sequence[str], *, paths:
         return _refuse(ErrorReport(type(error).__name__, str(error), error.detail))
     finally:
         run_log.close()
-        instance.release()
 
 
 def build_application() -> QApplication:
@@ -80,11 +95,10 @@ def build_application() -> QApplication:
     return application
 
 
-class Session:
-    """One run of the window, from the databases' opening to their closing.
+class Session(QObject):
+    """One run of the window, from its first paint to the databases' closing."""
 
-    Raises: DatabaseError kinds when the conversations cannot be opened.
-    """
+    filled = Signal()
 
     def __init__(
         self,
@@ -93,38 +107,110 @@ class Session:
         paths: AppPaths,
         run_log: RunLog,
     ) -> None:
-        from app.starter import fetch_starter
-        from ui.main_window import MainWindow
-
+        super().__init__()
         self._application = application
         self._run_log = run_log
-        self._services = services_factory()
-        with ExitStack() as undo:
-            undo.callback(self._services.close)
-            self._appearance = Appearance(self._services.settings)
-            state = WindowState(paths.state)
-            self.window = MainWindow(self._services, self._appearance, state, fetch_starter)
-            undo.pop_all()
+        self._state = WindowState(paths.state)
+        self.frame = Frame(load_theme(_first_theme(self._state)), self._state)
+        self.window: MainWindow | None = None
+        self._appearance: Appearance | None = None
+        self._files: list[str] = []
+        self._opening = Opening(services_factory)
+        self._opening.ended.connect(self._fill, Qt.ConnectionType.QueuedConnection)
+        self.frame.painted.connect(self._opening.start)
 
     def run(self, instance: SingleInstance, files: list[str]) -> int:
-        """Show the window and stay until it is closed."""
-        hook = CrashHook(self.window, self._appearance)
-        self._run_log.install_hooks(hook.caught)
+        """Show the window and stay until it is closed.
+
+        Raises: DatabaseError kinds when the conversations cannot be opened.
+        """
         signals = Signals(self._application)
-        start = Start(self.window, files, was_unclean=self._run_log.previous_crashed)
-        self.window.painted.connect(start.begin)
-        instance.summoned.connect(self.window.open_files)
-        self.window.show()
+        self._files = files
+        instance.summoned.connect(self._summoned)
+        self.frame.show()
         try:
-            return self._application.exec()
+            code = self._application.exec()
         finally:
             signals.close()
-            self._close()
+            self.close()
+        if self._opening.error is not None:
+            raise self._opening.error
+        return code
 
-    def _close(self) -> None:
-        self.window.bridge.close()
-        self._services.close()
-        self._appearance.close()
+    def close(self) -> None:
+        """Close what was opened, as far as that had come."""
+        services = self._opening.finish()
+        if self.window is not None:
+            self.window.bridge.close()
+        if services is not None:
+            services.close()
+        if self._appearance is not None:
+            self._appearance.close()
+
+    @Slot()
+    def _fill(self) -> None:
+        try:
+            if self._opening.services is not None:
+                self._build(self._opening.services)
+        finally:
+            if self.window is None:
+                QCoreApplication.exit(1)
+
+    def _build(self, services: Services) -> None:
+        from app.starter import fetch_starter
+        from ui.appearance import Appearance
+        from ui.main_window import MainWindow
+
+        self._appearance = Appearance(services.settings)
+        window = MainWindow(services, self._appearance, self._state, fetch_starter)
+        hook = CrashHook(window, self._appearance)
+        self._run_log.install_hooks(hook.caught)
+        start = Start(window, self._files, was_unclean=self._run_log.previous_crashed)
+        window.painted.connect(start.begin)
+        window.painted.connect(self.filled)
+        self.window = window
+        self.frame.fill(window)
+
+    @Slot(list)
+    def _summoned(self, files: list[str]) -> None:
+        if self.window is not None:
+            self.window.open_files(files)
+        else:
+            self._files = files or self._files
+
+
+class Opening(QObject):
+    """Opens the services beside the event loop, so that the frame answers in the meantime."""
+
+    ended = Signal()
+
+    def __init__(self, services_factory: Callable[[], Services]) -> None:
+        super().__init__()
+        self._factory = services_factory
+        self._thread = threading.Thread(target=self._open, name="opening")
+        self.services: Services | None = None
+        self.error: AppError | None = None
+
+    @Slot()
+    def start(self) -> None:
+        """Begin; ``ended`` tells when ``services`` or ``error`` is there."""
+        self._thread.start()
+
+    def finish(self) -> Services | None:
+        """Wait for the end and return the services, if they could be opened."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        return self.services
+
+    def _open(self) -> None:
+        try:
+            self.services = self._factory()
+            # Half a second of imports that would otherwise hold up the frame.
+            import ui.main_window  # noqa: F401
+        except AppError as error:
+            self.error = error
+        finally:
+            self.ended.emit()
 
 
 class Start(QObject):
@@ -142,6 +228,8 @@ class Start(QObject):
         if self._files:
             self._window.open_files(self._files)
         elif self._was_unclean:
+            from ui.safe_mode import SafeModeDialog
+
             dialog = SafeModeDialog(self._window)
             dialog.usual_start.connect(self._window.models.load_last)
             dialog.open()
@@ -167,6 +255,8 @@ class CrashHook(QObject):
 
     @Slot(object)
     def _show(self, error: BaseException) -> None:
+        from ui.error_dialog import ErrorDialog, report_of
+
         if isinstance(error, KeyboardInterrupt):
             QCoreApplication.quit()
         elif not self._is_showing:
@@ -213,7 +303,23 @@ class Signals(QObject):
         QCoreApplication.quit()
 
 
+def _first_theme(state: WindowState) -> str:
+    """Return the theme of the last end: the settings have not been read yet."""
+    last = state.text("theme")
+    return last if last in ("light", "dark") else system_theme()
+
+
+def open_services(paths: AppPaths) -> Services:
+    """Open the services of a home folder. Raises: DatabaseError kinds."""
+    from app.services import Services
+
+    return Services(paths)
+
+
 def _refuse(report: ErrorReport | None = None) -> int:
+    from app.events import ErrorReport
+    from ui.error_dialog import ErrorDialog
+
     report = report or ErrorReport(
         "AlreadyRunning",
         QCoreApplication.translate("main", "Reprise is running already, but does not answer."),

@@ -28,6 +28,7 @@ from ui.chat.chat_pane import ChatPane
 from ui.conversations.open_chat import OpenChat
 from ui.conversations.pane import ConversationPane
 from ui.error_dialog import ErrorDialog
+from ui.frame import COLUMNS, DEFAULT_SIZE
 from ui.models.dialog import ModelsDialog
 from ui.models.switching import ModelSwitch, model_files
 from ui.models.welcome import WelcomePage
@@ -39,13 +40,11 @@ if TYPE_CHECKING:
     from app.services import Services
 
 Fetch = Callable[[Path, Callable[[float], None]], Path]
-DEFAULT_SIZE = (1280, 800)
-COLUMNS = (272, 700, 320)
 LEFT, RIGHT = 0, 2
 
 
 class MainWindow(QMainWindow):
-    """Built from services that exist already; closing it does not close them."""
+    """Fills the frame. Built from services that exist already; closing it does not close them."""
 
     painted = Signal()
 
@@ -79,9 +78,10 @@ class MainWindow(QMainWindow):
         """Open the model files among these names, and come to the front."""
         for path in model_files(names)[:1]:
             self.models.load(path)
-        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
-        self.raise_()
-        self.activateWindow()
+        window = self.window()
+        window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
+        window.raise_()
+        window.activateWindow()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
@@ -91,7 +91,8 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.chat.flush()
-        self._state.save_window(self, self._splitter)
+        self._state.save_window(self.window(), self._splitter)
+        self._state.set_text("theme", self._appearance.theme.name)
         self._state.set_text("conversation", self.chat.current or "")
         self._state.sync()
         self.bridge.close()
@@ -192,7 +193,7 @@ class MainWindow(QMainWindow):
             "enter_sends": self._toggle_enter,
             "shortcuts": self._show_shortcuts,
             "about": self._show_about,
-            "quit": self.close,
+            "quit": lambda: self.window().close(),
         }
         for name, slot in slots.items():
             self.actions_[name].triggered.connect(lambda _=False, slot=slot: slot())
@@ -204,7 +205,8 @@ class MainWindow(QMainWindow):
 
     def _restore(self) -> None:
         self.resize(*DEFAULT_SIZE)
-        self._state.restore_window(self, self._splitter)
+        self._state.restore_geometry(self)
+        self._state.restore_columns(self._splitter)
         for place, key in ((LEFT, "show_conversations"), (RIGHT, "show_cache")):
             self._splitter.widget(place).setVisible(self._state.flag(key, True))
         self.chat.new_draft = self._state.text("draft")

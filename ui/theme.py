@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QPalette
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 
 RESOURCES = Path(__file__).resolve().parent.parent / "resources"
 BODY_PX = 15
@@ -95,6 +96,12 @@ def load_theme(name: str) -> Theme:
     tables = tomllib.loads((RESOURCES / "themes" / f"{name}.toml").read_text("utf-8"))
     roles = {role: value for table in tables.values() for role, value in table.items()}
     return Theme(name=name, is_dark=name == "dark", **roles)
+
+
+def system_theme() -> str:
+    """Return the theme the system asks for."""
+    scheme = QGuiApplication.styleHints().colorScheme()
+    return "dark" if scheme is Qt.ColorScheme.Dark else "light"
 
 
 def stylesheet(theme: Theme, zoom: float = 1.0) -> str:

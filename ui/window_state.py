@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QSettings
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QMainWindow, QSplitter
+from PySide6.QtWidgets import QSplitter, QWidget
 
 
 class WindowState:
@@ -31,26 +31,39 @@ class WindowState:
         """Keep a flag."""
         self._file.setValue(key, is_on)
 
-    def save_window(self, window: QMainWindow, splitter: QSplitter) -> None:
+    def save_window(self, window: QWidget, splitter: QSplitter) -> None:
         """Keep size, place and columns."""
         self._file.setValue("geometry", window.saveGeometry())
         self._file.setValue("columns", splitter.saveState())
+        self._file.setValue("column_widths", ",".join(map(str, splitter.sizes())))
 
-    def restore_window(self, window: QMainWindow, splitter: QSplitter) -> None:
-        """Bring size, place and columns back, onto a screen that is there."""
+    def restore_geometry(self, window: QWidget) -> None:
+        """Bring size and place back, onto a screen that is there."""
         geometry = self._file.value("geometry")
         if isinstance(geometry, QByteArray) and window.restoreGeometry(geometry):
             _bring_on_screen(window)
+
+    def restore_columns(self, splitter: QSplitter) -> None:
+        """Bring the widths of the columns back."""
         columns = self._file.value("columns")
         if isinstance(columns, QByteArray):
             splitter.restoreState(columns)
+
+    def columns(self) -> tuple[int, int, int] | None:
+        """Return the widths of the three columns, 0 for a hidden one; None before the first end."""
+        text = self._file.value("column_widths", "")
+        widths = text if isinstance(text, list) else str(text).split(",")
+        if len(widths) != 3 or not all(width.strip().isdigit() for width in widths):
+            return None
+        left, centre, right = map(int, widths)
+        return left, centre, right
 
     def sync(self) -> None:
         """Write to disk."""
         self._file.sync()
 
 
-def _bring_on_screen(window: QMainWindow) -> None:
+def _bring_on_screen(window: QWidget) -> None:
     frame = window.frameGeometry()
     if any(screen.availableGeometry().intersects(frame) for screen in QGuiApplication.screens()):
         return

@@ -15,6 +15,7 @@ from app.paths import app_paths
 from tests.ui.fakes import FakeServices
 from ui import main as ui_main
 from ui.error_dialog import ErrorDialog, report_of
+from ui.frame import Frame
 from ui.main import CrashHook, Start
 from ui.main_window import MainWindow
 from ui.safe_mode import SafeModeDialog
@@ -31,7 +32,8 @@ def when_shown(act: Callable[[], object]) -> None:
     """Act a moment after the window has been painted."""
 
     def look() -> None:
-        windows = [w for w in QApplication.topLevelWidgets() if isinstance(w, MainWindow)]
+        frames = [w for w in QApplication.topLevelWidgets() if isinstance(w, Frame)]
+        windows = [window for frame in frames for window in frame.findChildren(MainWindow)]
         if any(window.isVisible() and window.is_painted for window in windows):
             QTimer.singleShot(50, act)
         else:
