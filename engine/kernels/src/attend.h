@@ -185,17 +185,14 @@ RP_INLINE void merge_head(const RpAttend& args, const rp::Worker& worker, int64_
     scale_vector(out, size, 1.0f / total);
 }
 
-static void merge(const void* pointer, const rp::Worker& worker) {
+static void merge(const void* pointer, const rp::Worker& worker, int64_t row) {
     const RpAttend& args = *static_cast<const RpAttend*>(pointer);
     const int64_t width = static_cast<int64_t>(args.num_heads) * args.head_dim;
-    const rp::Plan& plan = worker.plans[args.slab->group];
-    float* scratch = reinterpret_cast<float*>(worker.scratch);
-    for (int64_t row; (row = rp::take(worker)) < worker.step->num_rows;) {
-        float* out = args.out ? args.out + row * width : scratch;
-        for (int h = 0; h < args.num_heads; ++h)
-            merge_head(args, worker, row, h, plan.row_slots[row], out + h * args.head_dim);
-        if (args.acts) quantize_row(out, *args.acts, row);
-    }
+    const int slots = worker.plans[args.slab->group].row_slots[row];
+    float* out = args.out ? args.out + row * width : reinterpret_cast<float*>(worker.scratch);
+    for (int h = 0; h < args.num_heads; ++h)
+        merge_head(args, worker, row, h, slots, out + h * args.head_dim);
+    if (args.acts) quantize_row(out, *args.acts, row);
 }
 
 }  // namespace RP_NS

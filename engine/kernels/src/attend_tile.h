@@ -228,18 +228,20 @@ static void attend_item(const RpAttend& args, const rp::Worker& worker, const rp
     }
 }
 
-static void attend(const void* pointer, const rp::Worker& worker) {
+static int64_t count_attend(const void* pointer, const rp::Worker& worker) {
+    const RpAttend& args = *static_cast<const RpAttend*>(pointer);
+    return static_cast<int64_t>(worker.plans[args.slab->group].num_items) * args.num_kv_heads;
+}
+
+static void attend(const void* pointer, const rp::Worker& worker, int64_t piece) {
     const RpAttend& args = *static_cast<const RpAttend*>(pointer);
     const rp::Plan& plan = worker.plans[args.slab->group];
-    const int64_t total = static_cast<int64_t>(plan.num_items) * args.num_kv_heads;
-    for (int64_t work; (work = rp::take(worker)) < total;) {
-        const rp::PlanItem& item = plan.items[work / args.num_kv_heads];
-        const int kv_head = static_cast<int>(work % args.num_kv_heads);
-        switch (args.slab->codec) {
-            case RP_F16: attend_item<CodecF16>(args, worker, item, kv_head); break;
-            case RP_BF16: attend_item<CodecBF16>(args, worker, item, kv_head); break;
-            default: attend_item<CodecF32>(args, worker, item, kv_head); break;
-        }
+    const rp::PlanItem& item = plan.items[piece / args.num_kv_heads];
+    const int kv_head = static_cast<int>(piece % args.num_kv_heads);
+    switch (args.slab->codec) {
+        case RP_F16: return attend_item<CodecF16>(args, worker, item, kv_head);
+        case RP_BF16: return attend_item<CodecBF16>(args, worker, item, kv_head);
+        default: return attend_item<CodecF32>(args, worker, item, kv_head);
     }
 }
 

@@ -31,11 +31,6 @@ void pack_some(void* pointer, int) {
 
 }  // namespace
 
-int64_t take(const Worker& worker) {
-    return static_cast<std::atomic<int64_t>*>(worker.counter)
-        ->fetch_add(1, std::memory_order_relaxed);
-}
-
 Context::Context(const Table& table, const ContextSizes& sizes, const GroupShape* groups)
     : table_(table),
       sizes_(sizes),
@@ -57,27 +52,39 @@ Worker Context::worker(int thread) {
     worker.plans = plans_.data();
     worker.partials = {sums_.data(), stats_.data()};
     worker.scratch = scratch_.data() + shift + thread * sizes_.scratch_bytes;
-    worker.thread = thread;
     worker.num_threads = pool_.num_threads();
     return worker;
 }
 
+// A thread that lost its core does not hold up the others unless it is in the middle of a piece:
+// an operation is over when its pieces are done, whoever did them.
+void Context::work_on(const RpOp& op, Progress& progress, const Worker& worker) {
+    const OpFunctions& functions = table_.ops[op.kind];
+    const int64_t total = functions.count(op.args, worker);
+    for (int64_t piece; (piece = progress.taken.fetch_add(1, std::memory_order_relaxed)) < total;) {
+        functions.work(op.args, worker, piece);
+        progress.done.fetch_add(1, std::memory_order_release);
+    }
+    for (int round = 0; progress.done.load(std::memory_order_acquire) < total; ++round)
+        relax(round);
+}
+
 void Context::work(void* pointer, int thread) {
     Context& self = *static_cast<Context*>(pointer);
-    Worker worker = self.worker(thread);
-    for (size_t i = 0; i < self.counters_.size(); ++i) {
-        if (i > 0) self.pool_.barrier();
-        worker.counter = &self.counters_[i];
-        self.table_.ops[self.ops_[i].kind](self.ops_[i].args, worker);
-    }
+    const Worker worker = self.worker(thread);
+    for (size_t i = 0; i < self.progress_.size(); ++i)
+        self.work_on(self.ops_[i], self.progress_[i], worker);
 }
 
 void Context::run(const RpOp* ops, int32_t num_ops, const RpStep& step) {
     ops_ = ops;
     step_ = &step;
-    if (counters_.size() != static_cast<size_t>(num_ops))
-        counters_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(num_ops));
-    for (std::atomic<int64_t>& counter : counters_) counter.store(0, std::memory_order_relaxed);
+    if (progress_.size() != static_cast<size_t>(num_ops))
+        progress_ = std::vector<Progress>(static_cast<size_t>(num_ops));
+    for (Progress& progress : progress_) {
+        progress.taken.store(0, std::memory_order_relaxed);
+        progress.done.store(0, std::memory_order_relaxed);
+    }
     for (size_t i = 0; i < groups_.size() && step.num_groups > 0; ++i)
         plans_[i] = builders_[i].build(step, step.slices[i], groups_[i]);
     pool_.run(&Context::work, this);

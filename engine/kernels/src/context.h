@@ -30,7 +30,14 @@ public:
     const Table& table() const { return table_; }
 
 private:
+    // Pieces of an operation that were taken, and that are finished.
+    struct alignas(64) Progress {
+        std::atomic<int64_t> taken{0};
+        std::atomic<int64_t> done{0};
+    };
+
     static void work(void* context, int thread);
+    void work_on(const RpOp& op, Progress& progress, const Worker& worker);
     Worker worker(int thread);
 
     const Table& table_;
@@ -41,7 +48,7 @@ private:
     std::vector<uint8_t> scratch_;
     std::vector<float> sums_;
     std::vector<float> stats_;
-    std::vector<std::atomic<int64_t>> counters_;
+    std::vector<Progress> progress_;
     const RpOp* ops_ = nullptr;
     const RpStep* step_ = nullptr;
     Pool pool_;  // last: its threads use everything above

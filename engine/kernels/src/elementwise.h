@@ -31,15 +31,14 @@ RP_INLINE void quantize_row(const float* x, const RpActs& acts, int64_t row) {
     for (int g = 0; g < acts.width / 32; ++g) quantize_group(x + 32 * g, acts, row, g);
 }
 
-static void embed(const void* pointer, const rp::Worker& worker) {
+static int64_t count_rows(const void*, const rp::Worker& worker) { return worker.step->num_rows; }
+
+static void embed(const void* pointer, const rp::Worker& worker, int64_t row) {
     const RpEmbed& args = *static_cast<const RpEmbed*>(pointer);
-    const int64_t rows = worker.step->num_rows;
-    for (int64_t row; (row = rp::take(worker)) < rows;) {
-        float* out = args.out + row * args.width;
-        const int64_t id = worker.step->token_ids[row];
-        rp::dequantize_row(args.type, args.table + id * args.row_bytes, args.width, out);
-        for (int i = 0; i < args.width; ++i) out[i] *= args.scale;
-    }
+    float* out = args.out + row * args.width;
+    const int64_t id = worker.step->token_ids[row];
+    rp::dequantize_row(args.type, args.table + id * args.row_bytes, args.width, out);
+    for (int i = 0; i < args.width; ++i) out[i] *= args.scale;
 }
 
 // args.width is a multiple of R.
@@ -53,17 +52,18 @@ RP_INLINE void norm_row(const RpNorm& args, const float* x, float* out) {
     }
 }
 
-static void norm(const void* pointer, const rp::Worker& worker) {
+static int64_t count_norm(const void* pointer, const rp::Worker& worker) {
     const RpNorm& args = *static_cast<const RpNorm*>(pointer);
-    const RpStep& step = *worker.step;
-    const int64_t rows = args.is_logit_rows ? step.num_logit_rows : step.num_rows;
-    float* scratch = reinterpret_cast<float*>(worker.scratch);
-    for (int64_t row; (row = rp::take(worker)) < rows;) {
-        const int64_t source = args.is_logit_rows ? step.logit_rows[row] : row;
-        float* out = args.out ? args.out + row * args.width : scratch;
-        norm_row(args, args.x + source * args.width, out);
-        if (args.acts) quantize_row(out, *args.acts, row);
-    }
+    return args.is_logit_rows ? worker.step->num_logit_rows : worker.step->num_rows;
+}
+
+static void norm(const void* pointer, const rp::Worker& worker, int64_t row) {
+    const RpNorm& args = *static_cast<const RpNorm*>(pointer);
+    const int64_t source = args.is_logit_rows ? worker.step->logit_rows[row] : row;
+    float* out =
+        args.out ? args.out + row * args.width : reinterpret_cast<float*>(worker.scratch);
+    norm_row(args, args.x + source * args.width, out);
+    if (args.acts) quantize_row(out, *args.acts, row);
 }
 
 RP_INLINE F activate(F x, int activation) {
@@ -88,17 +88,22 @@ RP_INLINE void gate_piece(const RpGate& args, int64_t row, int first, int last, 
         quantize_group(scratch + 32 * g - first, *args.acts, row, g);
 }
 
+RP_INLINE int64_t gate_pieces(const RpGate& args) {
+    return (args.width + kGateColumns - 1) / kGateColumns;
+}
+
+static int64_t count_gate(const void* pointer, const rp::Worker& worker) {
+    return gate_pieces(*static_cast<const RpGate*>(pointer)) * worker.step->num_rows;
+}
+
 // args.width is a multiple of 32 when quantised, else of R.
-static void gate(const void* pointer, const rp::Worker& worker) {
+static void gate(const void* pointer, const rp::Worker& worker, int64_t piece) {
     const RpGate& args = *static_cast<const RpGate*>(pointer);
-    const int64_t pieces = (args.width + kGateColumns - 1) / kGateColumns;
-    const int64_t total = pieces * worker.step->num_rows;
-    for (int64_t item; (item = rp::take(worker)) < total;) {
-        const int first = static_cast<int>(item % pieces) * kGateColumns;
-        const int end = first + kGateColumns;
-        const int last = end < args.width ? end : args.width;
-        gate_piece(args, item / pieces, first, last, reinterpret_cast<float*>(worker.scratch));
-    }
+    const int64_t pieces = gate_pieces(args);
+    const int first = static_cast<int>(piece % pieces) * kGateColumns;
+    const int end = first + kGateColumns;
+    const int last = end < args.width ? end : args.width;
+    gate_piece(args, piece / pieces, first, last, reinterpret_cast<float*>(worker.scratch));
 }
 
 }  // namespace RP_NS

@@ -29,7 +29,18 @@ namespace RP_NS {
 
 extern const rp::Table table;
 const rp::Table table = {
-    RP_NAME, R, {embed, norm, linear, gate, trig, rope, attend, merge},
+    RP_NAME,
+    R,
+    {
+        {count_rows, embed},
+        {count_norm, norm},
+        {count_linear, linear},
+        {count_gate, gate},
+        {count_rows, trig},
+        {count_rows, rope},
+        {count_attend, attend},
+        {count_rows, merge},
+    },
 };
 
 }  // namespace RP_NS

@@ -255,18 +255,33 @@ RP_INLINE void linear_tile(const RpLinear& args, int64_t tile, int64_t rows, uin
     }
 }
 
-static void linear(const void* pointer, const rp::Worker& worker) {
-    const RpLinear& args = *static_cast<const RpLinear*>(pointer);
-    const RpStep& step = *worker.step;
-    const int64_t rows = args.is_logit_rows ? step.num_logit_rows : step.num_rows;
+RP_INLINE int64_t num_tiles(const RpLinear& args) {
     int64_t total = 0;
     for (int32_t i = 0; i < args.num_matrices; ++i)
         total += (args.matrices[i].num_rows + R - 1) / R;
-    const int64_t fair = total / (8 * worker.num_threads);
-    const int64_t run = fair < 1 ? 1 : fair > 64 ? 64 : fair;
-    for (int64_t first; (first = rp::take(worker) * run) < total;)
-        for (int64_t tile = first; tile < first + run && tile < total; ++tile)
-            linear_tile(args, tile, rows, worker.scratch);
+    return total;
+}
+
+// Neighbouring tiles that one thread takes at once.
+RP_INLINE int64_t tiles_per_piece(const RpLinear& args, const rp::Worker& worker) {
+    const int64_t fair = num_tiles(args) / (8 * worker.num_threads);
+    return fair < 1 ? 1 : fair > 64 ? 64 : fair;
+}
+
+static int64_t count_linear(const void* pointer, const rp::Worker& worker) {
+    const RpLinear& args = *static_cast<const RpLinear*>(pointer);
+    if (args.is_logit_rows && worker.step->num_logit_rows == 0) return 0;
+    const int64_t size = tiles_per_piece(args, worker);
+    return (num_tiles(args) + size - 1) / size;
+}
+
+static void linear(const void* pointer, const rp::Worker& worker, int64_t piece) {
+    const RpLinear& args = *static_cast<const RpLinear*>(pointer);
+    const RpStep& step = *worker.step;
+    const int64_t rows = args.is_logit_rows ? step.num_logit_rows : step.num_rows;
+    const int64_t total = num_tiles(args), size = tiles_per_piece(args, worker);
+    for (int64_t tile = piece * size; tile < (piece + 1) * size && tile < total; ++tile)
+        linear_tile(args, tile, rows, worker.scratch);
 }
 
 }  // namespace RP_NS

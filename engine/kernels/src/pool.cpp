@@ -9,6 +9,9 @@ namespace {
 
 constexpr int kSpinRounds = 4000;
 constexpr int kParkRounds = 20000;
+constexpr uint64_t kOpen = 1u << 16;
+constexpr uint64_t kInside = kOpen - 1;
+constexpr uint64_t kJob = kOpen << 1;
 
 void pause() {
 #if defined(__x86_64__) || defined(_M_X64)
@@ -47,39 +50,46 @@ void Pool::run(Job job, void* context) {
     context_ = context;
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        generation_.fetch_add(1, std::memory_order_release);
+        state_.fetch_add(kJob | kOpen, std::memory_order_release);
     }
     wake_.notify_all();
     job(context, 0);
-    barrier();
+    state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+    for (int round = 0; state_.load(std::memory_order_acquire) & kInside; ++round) relax(round);
 }
 
-void Pool::barrier() {
-    if (num_threads_ == 1) return;
-    const uint32_t phase = phase_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == num_threads_ - 1) {
-        arrived_.store(0, std::memory_order_relaxed);
-        phase_.fetch_add(1, std::memory_order_release);
-        return;
-    }
-    for (int round = 0; phase_.load(std::memory_order_acquire) == phase; ++round) relax(round);
+bool Pool::is_new_job(uint64_t seen) const {
+    const uint64_t state = state_.load(std::memory_order_acquire);
+    return (state & kOpen) && state / kJob != seen;
 }
 
-bool Pool::wait_for_job(uint32_t seen) {
+bool Pool::wait_for_job(uint64_t seen) {
     for (int round = 0; round < kParkRounds; ++round) {
-        if (generation_.load(std::memory_order_acquire) != seen) return true;
+        if (is_new_job(seen)) return true;
         if (is_stopping_.load(std::memory_order_relaxed)) return false;
         pause();
     }
     std::unique_lock<std::mutex> lock(mutex_);
-    wake_.wait(lock, [&] { return is_stopping_ || generation_ != seen; });
+    wake_.wait(lock, [&] { return is_stopping_ || is_new_job(seen); });
     return !is_stopping_;
 }
 
+// Join the open job, unless it was closed in the meantime.
+bool Pool::enter(uint64_t& seen) {
+    uint64_t state = state_.load(std::memory_order_acquire);
+    do {
+        if (!(state & kOpen)) return false;
+    } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel));
+    seen = state / kJob;
+    return true;
+}
+
 void Pool::work(int thread) {
-    for (uint32_t seen = 0; wait_for_job(seen); ++seen) {
+    uint64_t seen = 0;
+    while (wait_for_job(seen)) {
+        if (!enter(seen)) continue;
         job_(context_, thread);
-        barrier();
+        state_.fetch_sub(1, std::memory_order_release);
     }
 }
 

@@ -21,20 +21,19 @@ public:
 
     int num_threads() const { return num_threads_; }
 
-    // Run job on every thread, the caller being thread 0; returns when all are done.
+    // Run job as thread 0, and on every other thread that comes before thread 0 is done; returns
+    // when none is inside. The job must not rely on all threads coming.
     void run(Job job, void* context);
-
-    // Wait inside a job until every thread is here.
-    void barrier();
 
 private:
     void work(int thread);
-    bool wait_for_job(uint32_t seen);
+    bool enter(uint64_t& seen);
+    bool wait_for_job(uint64_t seen);
+    bool is_new_job(uint64_t seen) const;
 
     const int num_threads_;
-    alignas(64) std::atomic<uint32_t> generation_{0};
-    alignas(64) std::atomic<int> arrived_{0};
-    alignas(64) std::atomic<uint32_t> phase_{0};
+    // Number of the job, whether it is open for more threads, how many are inside.
+    alignas(64) std::atomic<uint64_t> state_{0};
     std::atomic<bool> is_stopping_{false};
     Job job_ = nullptr;
     void* context_ = nullptr;

@@ -3,18 +3,16 @@
 
 namespace RP_NS {
 
-static void trig(const void* pointer, const rp::Worker& worker) {
+static void trig(const void* pointer, const rp::Worker& worker, int64_t row) {
     const RpTrig& args = *static_cast<const RpTrig*>(pointer);
     const int pairs = args.num_pairs;
-    for (int64_t row; (row = rp::take(worker)) < worker.step->num_rows;) {
-        float* out = args.cos_sin + row * 2 * pairs;
-        const double position = worker.step->positions[row];
-        for (int i = 0; i < pairs; ++i) {
-            // Double: at position 100,000 a float angle is off by a hundredth.
-            const double angle = position * args.frequencies[i];
-            out[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
-            out[pairs + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
-        }
+    float* out = args.cos_sin + row * 2 * pairs;
+    const double position = worker.step->positions[row];
+    for (int i = 0; i < pairs; ++i) {
+        // Double: at position 100,000 a float angle is off by a hundredth.
+        const double angle = position * args.frequencies[i];
+        out[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
+        out[pairs + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
     }
 }
 
@@ -88,16 +86,13 @@ RP_INLINE const RpSlice& slice_of(const RpStep& step, int group, int64_t row) {
     return *slice;
 }
 
-static void rope(const void* pointer, const rp::Worker& worker) {
+static void rope(const void* pointer, const rp::Worker& worker, int64_t row) {
     const RpRope& args = *static_cast<const RpRope*>(pointer);
-    const RpStep& step = *worker.step;
-    for (int64_t row; (row = rp::take(worker)) < step.num_rows;) {
-        const RpSlice& slice = slice_of(step, args.slab->group, row);
-        switch (args.slab->codec) {
-            case RP_F16: rope_row<CodecF16>(args, step, slice, row); break;
-            case RP_BF16: rope_row<CodecBF16>(args, step, slice, row); break;
-            default: rope_row<CodecF32>(args, step, slice, row); break;
-        }
+    const RpSlice& slice = slice_of(*worker.step, args.slab->group, row);
+    switch (args.slab->codec) {
+        case RP_F16: return rope_row<CodecF16>(args, *worker.step, slice, row);
+        case RP_BF16: return rope_row<CodecBF16>(args, *worker.step, slice, row);
+        default: return rope_row<CodecF32>(args, *worker.step, slice, row);
     }
 }
 

@@ -46,20 +46,19 @@ struct Worker {
     const Plan* plans;  // one per attention group
     Partials partials;
     uint8_t* scratch;
-    void* counter;
-    int32_t thread;
     int32_t num_threads;
 };
 
-// The next piece of work of this operation, shared by all threads: 0, 1, 2, ...
-int64_t take(const Worker& worker);
-
-using OpFunction = void (*)(const void* args, const Worker& worker);
+// An operation is a number of independent pieces of work, which any thread may take.
+struct OpFunctions {
+    int64_t (*count)(const void* args, const Worker& worker);
+    void (*work)(const void* args, const Worker& worker, int64_t piece);
+};
 
 struct Table {
     const char* name;
     int32_t lanes;
-    OpFunction ops[RP_NUM_OPS];
+    OpFunctions ops[RP_NUM_OPS];
 };
 
 }  // namespace rp
