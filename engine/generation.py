@@ -96,6 +96,8 @@ class Generation:
         self._prefill_chunk = prefill_chunk
         self._is_cancelled = is_cancelled
         self._prompt_tokens = len(self._session.token_ids)
+        spans = self._session.spans
+        self._borders = {prompt.reply_start, *(span.end for span in spans)}
         self._generated: list[int] = []
         self._visible: list[str] = [prompt.continued_text]
 
@@ -136,13 +138,28 @@ class Generation:
         while position < total:
             if self._is_cancelled():
                 return None
-            end = min(total, position + self._prefill_chunk)
+            end = self._chunk_end(position)
             logits = self._evaluate(position, end, wants_logits=end == total)
+            self._keep_border(end)
             position = end
             yield PrefillProgress(end, total, self._prompt.match.total)
         self._pin_system_prompt()
         self._save()
         return logits
+
+    def _chunk_end(self, position: int) -> int:
+        """Return where the chunk from position ends: at borders, where the memory asks for them."""
+        end = min(self._prompt_tokens, position + self._prefill_chunk)
+        spacing = self._memory.checkpoint_spacing
+        if spacing == 0:
+            return end
+        borders = (border for border in self._borders if border > position)
+        return min(end, (position // spacing + 1) * spacing, *borders)
+
+    def _keep_border(self, length: int) -> None:
+        """Let the conversation be branched here, where a message ends or the reply begins."""
+        if length in self._borders and self._session.sequence is not None:
+            self._memory.checkpoint(self._session.sequence)
 
     def _pin_system_prompt(self) -> None:
         """Many conversations begin with it: it goes last when room is needed."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         SnapshotJob,
     )
     from engine.memory.sequence import BlockTable, Sequence
+    from engine.memory.stored_states import StateBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,17 @@ class PagedAttentionMemory:
             self._groups.append_tail(found, tokens, tails)
         return found.length
 
+    @property
+    def checkpoint_spacing(self) -> int:
+        """Return 0: every length is reachable."""
+        return 0
+
     def checkpoint(self, sequence: SequenceId) -> None:
         """Do nothing: every length is reachable."""
+
+    def rollback_limit(self, sequence: SequenceId, length: int) -> int:
+        """Return the longest length, at most the one given, that can be reached."""
+        return min(length, self._sequences[sequence].length)
 
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""
@@ -199,10 +209,11 @@ class PagedAttentionMemory:
         log: bytes,
         *,
         states: bytes = b"",
+        state_blocks: SequenceOf[StateBlock] = (),
     ) -> SnapshotJob | None:
         """Return what must be written so that the sequence can resume; None when all is stored.
 
-        states: recurrent ones, kept beside the blocks.
+        states, state_blocks: recurrent ones, kept in the manifest and beside the blocks.
         """
         found = self._sequences[sequence]
         if self._store is None:
@@ -222,7 +233,7 @@ class PagedAttentionMemory:
             num_pinned=found.num_pinned,
             states=states,
         )
-        return self._writer.job(found, body, conversation_id, branch)
+        return self._writer.job(found, body, conversation_id, branch, states=state_blocks)
 
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
         """Bring a stored branch back: a sequence as long as could be verified, its log, the match.

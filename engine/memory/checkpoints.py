@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,10 +25,14 @@ _COUNT = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state after the first ``position`` tokens of some text. state: flat float32."""
+    """The state after the first ``position`` tokens of some text.
+
+    state: flat float32, never changed. is_border: kept on purpose, because a message ends here.
+    """
 
     position: int
     state: Tensor
+    is_border: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -53,13 +57,15 @@ class CheckpointIndex:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, token_ids: bytes, state: Tensor) -> None:
+    def add(self, token_ids: bytes, state: Tensor, *, is_border: bool = False) -> None:
         """Keep the state after token_ids (int32 little-endian); the state must never change."""
-        key = self._key(token_ids)
-        if key in self._kept:
+        key = self.key(token_ids)
+        known = self._kept.get(key)
+        if known is not None:
             self._kept.move_to_end(key)
+            self._kept[key] = replace(known, is_border=known.is_border or is_border)
             return
-        checkpoint = Checkpoint(len(token_ids) // TOKEN_BYTES, state)
+        checkpoint = Checkpoint(len(token_ids) // TOKEN_BYTES, state, is_border)
         self._kept[key] = checkpoint
         self._tails.setdefault(key[0], set()).add(key[1])
         self.used_bytes += checkpoint.num_bytes
@@ -80,7 +86,7 @@ class CheckpointIndex:
         """Return the checkpoint that covers most of token_ids."""
         found = next(self.path(token_ids), None)
         if found is not None:
-            self._kept.move_to_end(self._key(token_ids[: found.position * TOKEN_BYTES]))
+            self._kept.move_to_end(self.key(token_ids[: found.position * TOKEN_BYTES]))
         return found
 
     def clear(self) -> None:
@@ -89,7 +95,8 @@ class CheckpointIndex:
         self._tails.clear()
         self.used_bytes = 0
 
-    def _key(self, token_ids: bytes) -> tuple[bytes, bytes]:
+    def key(self, token_ids: bytes) -> tuple[bytes, bytes]:
+        """Return what names a text: the hash of its full blocks, and the tokens after them."""
         tips = [ROOT, *chain_hashes(token_ids, self._block_size, self._salt)]
         step = self._block_size * TOKEN_BYTES
         return tips[-1], token_ids[len(token_ids) // step * step :]
@@ -102,39 +109,62 @@ class CheckpointIndex:
             del self._tails[tip]
 
 
-def spaced(path: Sequence[Checkpoint], num_kept: int) -> list[Checkpoint]:
-    """Choose at most num_kept of a path: the last ones, then further and further apart."""
-    num_recent = num_kept // 2
-    chosen = list(path[:num_recent])
-    at, stride = num_recent, 1
-    while at < len(path) and len(chosen) < num_kept:
-        chosen.append(path[at])
-        at += stride
-        stride *= 2
-    return chosen
+def spaced(path: Sequence[Checkpoint], spacing: int, num_kept: int) -> list[Checkpoint]:
+    """Choose at most num_kept of a path that has the longest first.
+
+    Message borders come first, the last ones before older ones. Of the others those stay that lie
+    on a coarser grid the older they are; one that is left out never comes back, so that nothing is
+    stored twice.
+    """
+    borders = [checkpoint for checkpoint in path if checkpoint.is_border][:num_kept]
+    end = path[0].position if path else 0
+    grid = [
+        checkpoint
+        for checkpoint in path
+        if not checkpoint.is_border and _is_on_grid(checkpoint.position, end, spacing)
+    ]
+    chosen = [*borders, *grid[: num_kept - len(borders)]]
+    return sorted(chosen, key=lambda checkpoint: checkpoint.position, reverse=True)
 
 
-def pack_states(checkpoints: Sequence[Checkpoint]) -> bytes:
-    """Return ``count u32 | (position u32, state float32)...``, little-endian."""
-    parts = [_COUNT.pack(len(checkpoints))]
-    for checkpoint in checkpoints:
-        parts.append(_COUNT.pack(checkpoint.position))
-        parts.append(checkpoint.state.cpu().numpy().astype("<f4").tobytes())
-    return b"".join(parts)
+def _is_on_grid(position: int, end: int, spacing: int) -> bool:
+    """Tell whether a position is fine enough for its age: 16 steps of each width are kept."""
+    if position % spacing:
+        return False
+    step = position // spacing
+    width = (step & -step) * spacing
+    return end - position <= 16 * width
 
 
-def unpack_states(data: bytes, state_size: int) -> list[Checkpoint]:
-    """Return the checkpoints of pack_states.
+def pack_states(present: Checkpoint, others: Sequence[Checkpoint]) -> bytes:
+    """Return a state, and where others lie that are stored apart.
+
+    ``position u32 | state float32 | number of borders u32 | positions u32... | positions u32...``,
+    little-endian: first the others that are message borders, then the rest.
+    """
+    borders = [checkpoint.position for checkpoint in others if checkpoint.is_border]
+    rest = [checkpoint.position for checkpoint in others if not checkpoint.is_border]
+    positions = [len(borders), *borders, *rest]
+    return b"".join(
+        (
+            _COUNT.pack(present.position),
+            present.state.cpu().numpy().astype("<f4").tobytes(),
+            *(map(_COUNT.pack, positions)),
+        )
+    )
+
+
+def unpack_states(data: bytes, state_size: int) -> tuple[Checkpoint, list[int], list[int]]:
+    """Return the state of pack_states, and the positions of borders and of other states.
 
     state_size: numbers of one state. Raises: ValueError when the length does not fit.
     """
-    num_bytes = _COUNT.size + 4 * state_size
-    count = _COUNT.unpack_from(data)[0] if len(data) >= _COUNT.size else -1
-    if len(data) != _COUNT.size + count * num_bytes:
+    end = _COUNT.size + 4 * state_size
+    if len(data) < end + _COUNT.size or (len(data) - end) % _COUNT.size:
         raise ValueError("its states have the wrong size")
-    found: list[Checkpoint] = []
-    for start in range(_COUNT.size, len(data), num_bytes):
-        (position,) = _COUNT.unpack_from(data, start)
-        numbers = bytearray(data[start + _COUNT.size : start + num_bytes])
-        found.append(Checkpoint(position, torch.frombuffer(numbers, dtype=torch.float32)))
-    return found
+    state = torch.frombuffer(bytearray(data[_COUNT.size : end]), dtype=torch.float32)
+    (num_borders, *positions) = [found for (found,) in _COUNT.iter_unpack(data[end:])]
+    if num_borders > len(positions):
+        raise ValueError("it names more borders than states")
+    present = Checkpoint(_COUNT.unpack_from(data)[0], state)
+    return present, positions[:num_borders], positions[num_borders:]

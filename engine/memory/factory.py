@@ -37,7 +37,7 @@ def build_memory(
     states_bytes = budget_bytes // STATES_SHARE
     return HybridMemory(
         _attention(spec, config, budget_bytes - states_bytes, store),
-        _recurrent(spec, config, states_bytes, None),
+        _recurrent(spec, config, states_bytes, store),
     )
 
 

@@ -104,9 +104,21 @@ class HybridMemory:
         self._attention.commit(blocks, token_ids)
         self._recurrent.commit(cells, token_ids)
 
+    @property
+    def checkpoint_spacing(self) -> int:
+        """Tokens between the states that are kept while text is read."""
+        return self._recurrent.checkpoint_spacing
+
     def checkpoint(self, sequence: SequenceId) -> None:
         """Keep the present state, to come back to; at message borders."""
         self._recurrent.checkpoint(self._pairs[sequence][1])
+
+    def rollback_limit(self, sequence: SequenceId, length: int) -> int:
+        """Return the longest length, at most the one given, that both kinds reach."""
+        blocks, cells = self._pairs[sequence]
+        while (reached := self._recurrent.rollback_limit(cells, length)) < length:
+            length = self._attention.rollback_limit(blocks, reached)
+        return self._attention.rollback_limit(blocks, reached)
 
     def fork(self, source: SequenceId, length: int) -> SequenceId | None:
         """Return a new sequence that shares the first length tokens; None when unreachable."""
@@ -140,8 +152,10 @@ class HybridMemory:
     ) -> SnapshotJob | None:
         """Return what must be written so that the sequence can resume; None when all is stored."""
         blocks, cells = self._pairs[sequence]
-        states = self._recurrent.pack(cells)
-        return self._attention.snapshot(blocks, conversation_id, branch, log, states=states)
+        states, state_blocks = self._recurrent.pack(cells)
+        return self._attention.snapshot(
+            blocks, conversation_id, branch, log, states=states, state_blocks=state_blocks
+        )
 
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
         """Bring a stored branch back, as far as both kinds could be verified.

@@ -308,6 +308,14 @@ class ColdStore(Protocol):
 class Memory(Protocol):
     """State of one model for many sequences."""
 
+    @property
+    def checkpoint_spacing(self) -> int:
+        """Tokens between the lengths that stay reachable while text is read; 0 where all do.
+
+        Where it is not 0, batches should end at its multiples and at message borders.
+        """
+        ...
+
     def create(self) -> SequenceId:
         """Return a new, empty sequence."""
         ...
@@ -355,6 +363,10 @@ class Memory(Protocol):
 
         Costs nothing where every length is.
         """
+        ...
+
+    def rollback_limit(self, sequence: SequenceId, length: int) -> int:
+        """Return the longest length, at most the one given, ``truncate`` and ``fork`` reach."""
         ...
 
     def pin(self, sequence: SequenceId, length: int) -> None:

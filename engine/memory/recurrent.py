@@ -11,7 +11,7 @@ import math
 import time
 from array import array
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,6 +29,7 @@ from engine.memory.interface import BatchSlice, Match, MemoryBreakdown, TierUse
 from engine.memory.prefix_index import TOKEN_BYTES, chain_salt
 from engine.memory.sequence import Sequence, from_bytes, to_bytes
 from engine.memory.snapshot import ManifestBody, SnapshotWriter, unpack_body
+from engine.memory.stored_states import StateBlock, StoredStates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
 # States of at most this size are kept at every block border, bigger ones at every fourth.
 SMALL_STATE_BYTES = 1 << 20
-STORED_BYTES = 16 << 20
-MAX_STORED = 16
+STORED_BYTES = 32 << 20
+MAX_STORED = 256
 # No attention group has this number, so states never share a chain with blocks.
 _STATE_GROUP = 1 << 16
 
@@ -133,9 +134,22 @@ class RecurrentMemory:
         self._layout = CellLayout(spec.recurrent)
         salt = chain_salt(spec.fingerprint, KVCodec.F32, block_size, _STATE_GROUP)
         self._index = CheckpointIndex(block_size, salt, budget_bytes)
+        self._stored = StoredStates(
+            store,
+            spec.fingerprint,
+            self._index,
+            salt=salt,
+            block_size=block_size,
+            state_size=self._layout.size,
+        )
         self._writer = SnapshotWriter(store, spec.fingerprint)
         self._states: dict[SequenceId, _State] = {}
         self._ids = itertools.count(1)
+
+    @property
+    def checkpoint_spacing(self) -> int:
+        """Tokens between the states that are kept while text is read."""
+        return self._block_size * (1 if self._cell_bytes <= SMALL_STATE_BYTES else 4)
 
     def create(self) -> SequenceId:
         """Return a new, empty sequence."""
@@ -150,19 +164,32 @@ class RecurrentMemory:
         return self._states[sequence].token_ids
 
     def reach(self, token_ids: SequenceOf[int]) -> int:
-        """Return the length that ``attach`` would reach on a new sequence; changes nothing."""
-        found = next(self._index.path(to_bytes(token_ids[: max(0, len(token_ids) - 1)])), None)
-        return 0 if found is None else found.position
+        """Return the length that ``attach`` would reach on a new sequence.
+
+        A stored state that leads further than those in memory becomes one of them.
+        """
+        data = to_bytes(token_ids[: max(0, len(token_ids) - 1)])
+        found = next(self._index.path(data), None)
+        position = 0 if found is None else found.position
+        further = self._stored.longest(data, beyond=position)
+        if further is None:
+            return position
+        self._keep(data, further)
+        return further.position
 
     def attach(self, sequence: SequenceId, token_ids: SequenceOf[int]) -> Match:
         """Go on from the longest checkpoint along token_ids, unless the sequence is further."""
         state = self._states[sequence]
         data = to_bytes(token_ids[: max(0, len(token_ids) - 1)])
         assert data.startswith(to_bytes(state.token_ids)), "not a prefix of these tokens"
+        before = self._index.find(data)
+        self.reach(token_ids)
         found = self._index.find(data)
-        if found is not None and found.position > len(state.token_ids):
-            self._go_to(state, found, data)
-        return Match(hot=len(state.token_ids))
+        if found is None or found.position <= len(state.token_ids):
+            return Match(hot=len(state.token_ids))
+        self._go_to(state, found, data)
+        num_hot = 0 if before is None else before.position
+        return Match(hot=num_hot, cold=found.position - num_hot)
 
     def allocate(self, batch: SequenceOf[tuple[SequenceId, int]]) -> bool:
         """Return True: a cell has room for any number of tokens."""
@@ -188,15 +215,22 @@ class RecurrentMemory:
         assert state.pending is not None, "no step before this commit"
         state.cell, state.pending = state.pending, None
         state.token_ids.extend(token_ids)
-        spacing = self._block_size * (1 if self._cell_bytes <= SMALL_STATE_BYTES else 4)
-        if len(token_ids) > 1 or len(state.token_ids) % spacing == 0:
+        if len(token_ids) > 1 or len(state.token_ids) % self.checkpoint_spacing == 0:
             self._index.add(to_bytes(state.token_ids), state.cell)
 
     def checkpoint(self, sequence: SequenceId) -> None:
         """Keep the present state, to come back to; at message borders."""
         state = self._states[sequence]
         if state.token_ids:
-            self._index.add(to_bytes(state.token_ids), state.cell)
+            self._index.add(to_bytes(state.token_ids), state.cell, is_border=True)
+
+    def rollback_limit(self, sequence: SequenceId, length: int) -> int:
+        """Return the longest length, at most the one given, that can be reached."""
+        state = self._states[sequence]
+        if length >= len(state.token_ids):
+            return len(state.token_ids)
+        found = next(self._index.path(to_bytes(state.token_ids[:length])), None)
+        return 0 if found is None else found.position
 
     def fork(self, source: SequenceId, length: int) -> SequenceId | None:
         """Return a new sequence of exactly length tokens; None when no state is kept there."""
@@ -218,35 +252,39 @@ class RecurrentMemory:
     def pin(self, sequence: SequenceId, length: int) -> None:
         """Do nothing: states are always exact."""
 
-    def pack(self, sequence: SequenceId) -> bytes:
-        """Return the present state and checkpoints on the way to it as bytes."""
+    def pack(self, sequence: SequenceId) -> tuple[bytes, list[StateBlock]]:
+        """Return the present state as bytes, and checkpoints on the way to it to be stored apart.
+
+        The bytes tell the positions of those as well.
+        """
         state = self._states[sequence]
-        path = [
-            Checkpoint(len(state.token_ids), state.cell),
-            *(
-                checkpoint
-                for checkpoint in self._index.path(to_bytes(state.token_ids))
-                if checkpoint.position < len(state.token_ids)
-            ),
-        ]
-        return pack_states(spaced(path, max(1, min(MAX_STORED, STORED_BYTES // self._cell_bytes))))
+        data = to_bytes(state.token_ids)
+        path = [c for c in self._index.path(data) if c.position < len(state.token_ids)]
+        num_kept = max(1, min(MAX_STORED, STORED_BYTES // self._cell_bytes))
+        kept = spaced(path, self.checkpoint_spacing, num_kept)
+        present = Checkpoint(len(state.token_ids), state.cell)
+        return pack_states(present, kept), [self._stored.named(data, one) for one in kept]
 
     def unpack(self, token_ids: bytes, states: bytes) -> SequenceId:
-        """Return a sequence that goes on from the longest of some packed states.
+        """Return a sequence that goes on from a packed state; its checkpoints are read as well.
 
-        The others become checkpoints. Raises: SnapshotError when they cannot be read.
+        Raises: SnapshotError when the state cannot be read.
         """
         try:
-            checkpoints = unpack_states(states, self._layout.size)
+            present, borders, others = unpack_states(states, self._layout.size)
         except ValueError as error:
             raise _unusable(str(error)) from error
-        if any(c.position * TOKEN_BYTES > len(token_ids) for c in checkpoints):
+        positions = [*borders, *others]
+        if max(positions, default=0) * TOKEN_BYTES > len(token_ids):
             raise _unusable("a state lies beyond its text")
+        if present.position * TOKEN_BYTES > len(token_ids):
+            raise _unusable("a state lies beyond its text")
+        for checkpoint in self._stored.read(token_ids, positions):
+            is_border = checkpoint.position in borders
+            self._keep(token_ids, replace(checkpoint, is_border=is_border))
         sequence = self.create()
-        for checkpoint in sorted(checkpoints, key=lambda c: c.position):
-            at_home = Checkpoint(checkpoint.position, checkpoint.state.to(self._device))
-            self._index.add(token_ids[: checkpoint.position * TOKEN_BYTES], at_home.state)
-            self._go_to(self._states[sequence], at_home, token_ids)
+        if present.position:
+            self._go_to(self._states[sequence], self._keep(token_ids, present), token_ids)
         return sequence
 
     def snapshot(
@@ -255,6 +293,7 @@ class RecurrentMemory:
         """Return what must be written so that the sequence can resume; None when all is stored."""
         if self._store is None:
             return None
+        states, blocks = self.pack(sequence)
         body = ManifestBody(
             codec=KVCodec.F32,
             block_size=self._block_size,
@@ -262,9 +301,9 @@ class RecurrentMemory:
             hashes=(),
             tails=(),
             log=log,
-            states=self.pack(sequence),
+            states=states,
         )
-        return self._writer.job(Sequence([]), body, conversation_id, branch)
+        return self._writer.job(Sequence([]), body, conversation_id, branch, states=blocks)
 
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
         """Bring a stored branch back. Raises: SnapshotError when its manifest is unusable."""
@@ -321,6 +360,13 @@ class RecurrentMemory:
         data = to_bytes(state.token_ids[:length])
         self._go_to(state, self._index.find(data) or Checkpoint(0, self._zeros()), data)
         return len(state.token_ids)
+
+    def _keep(self, token_ids: bytes, checkpoint: Checkpoint) -> Checkpoint:
+        """Make a state from outside a checkpoint on the device, which is returned."""
+        text = token_ids[: checkpoint.position * TOKEN_BYTES]
+        state = checkpoint.state.to(self._device)
+        self._index.add(text, state, is_border=checkpoint.is_border)
+        return replace(checkpoint, state=state)
 
     def _go_to(self, state: _State, checkpoint: Checkpoint, data: bytes) -> None:
         state.cell, state.pending = checkpoint.state, None

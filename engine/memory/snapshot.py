@@ -27,6 +27,7 @@ from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Sequence as SequenceOf
+    from collections.abc import Set as AbstractSet
 
     from torch import Tensor
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from engine.memory.codec import BlockLayout
     from engine.memory.interface import ColdStore
     from engine.memory.sequence import Sequence
+    from engine.memory.stored_states import StateBlock
 
 MAGIC = b"RPM1"
 _PREFIX = struct.Struct("<4sII")
@@ -200,26 +202,37 @@ class SnapshotWriter:
         self._written: dict[tuple[str, str], int] = {}
 
     def job(
-        self, sequence: Sequence, body: ManifestBody, conversation_id: str, branch: str
+        self,
+        sequence: Sequence,
+        body: ManifestBody,
+        conversation_id: str,
+        branch: str,
+        *,
+        states: SequenceOf[StateBlock] = (),
     ) -> SnapshotJob | None:
-        """Return what must be written for this state; None when the store has it all."""
+        """Return what must be written for this state; None when the store has it all.
+
+        states: recurrent ones that the body names by their positions.
+        """
         if self._store is None:
             return None
         self.collect()
         packed = body.pack()
-        names = tuple(h for group in body.hashes for h in group)
-        blocks = self._missing(sequence, body)
+        names = (*(h for group in body.hashes for h in group), *(state.hash for state in states))
+        present = self._store.existing(self._fingerprint, names) | self._in_flight
+        blocks = _missing(sequence, body, present)
+        new_states = [state for state in states if state.hash not in present]
         key = (conversation_id, branch)
         state = zlib.crc32(packed)
-        if not blocks and self._written.get(key) == state:
+        if not blocks and not new_states and self._written.get(key) == state:
             return None
         self._written[key] = state
-        pending = _Pending(key, state, blocks)
+        pending = _Pending(key, state, blocks, [state.hash for state in new_states])
         self._start(pending)
         manifest = Manifest(
             conversation_id, branch, self._fingerprint, body.num_tokens, names, packed
         )
-        stored = tuple(map(_stored, blocks))
+        stored = (*map(_stored, blocks), *(state.stored() for state in new_states))
         return SnapshotJob(manifest, stored, lambda written: self._reports.put((pending, written)))
 
     def collect(self) -> None:
@@ -230,26 +243,17 @@ class SnapshotWriter:
                 assert block.hash is not None
                 self._in_flight.discard(block.hash)
                 block.pool.stop_reading(block)
+            self._in_flight.difference_update(pending.state_hashes)
             if not is_written:
                 # Other branches may have counted on these blocks.
                 self._written.clear()
-
-    def _missing(self, sequence: Sequence, body: ManifestBody) -> list[Block]:
-        assert self._store is not None
-        names = tuple(h for group in body.hashes for h in group)
-        present = self._store.existing(self._fingerprint, names) | self._in_flight
-        return [
-            block
-            for table, hashes in zip(sequence.tables, body.hashes, strict=True)
-            for block in table.blocks[: len(hashes)]
-            if block.hash not in present
-        ]
 
     def _start(self, pending: _Pending) -> None:
         for block in pending.blocks:
             assert block.hash is not None
             block.pool.start_reading(block)
             self._in_flight.add(block.hash)
+        self._in_flight.update(pending.state_hashes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +263,17 @@ class _Pending:
     key: tuple[str, str]
     state: int
     blocks: list[Block]
+    state_hashes: list[bytes]
+
+
+def _missing(sequence: Sequence, body: ManifestBody, present: AbstractSet[bytes]) -> list[Block]:
+    """Return the settled blocks of a sequence that are not among those present."""
+    return [
+        block
+        for table, hashes in zip(sequence.tables, body.hashes, strict=True)
+        for block in table.blocks[: len(hashes)]
+        if block.hash not in present
+    ]
 
 
 def _stored(block: Block) -> StoredBlock:

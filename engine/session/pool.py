@@ -77,7 +77,7 @@ class SessionPool:
         """Return a fork that nothing remembers; its owner must ``release`` it."""
         fork = session.copy_as(secrets.token_hex(8), num_messages)
         if session.sequence is not None:
-            length = min(len(fork.token_ids), self._memory.length(session.sequence))
+            length = self._memory.rollback_limit(session.sequence, len(fork.token_ids))
             fork.sequence = self._memory.fork(session.sequence, length)
         return fork
 

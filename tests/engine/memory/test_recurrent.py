@@ -132,7 +132,9 @@ def test_a_restored_chat_goes_on_and_can_go_back(spec):
     memory = build(spec, store=store)
     sequence = memory.create()
     text = [5] * 40 + [6] * 20
-    assert feed(memory, spec, sequence, [], text[:40])
+    assert feed(memory, spec, sequence, [], text[:32])
+    assert feed(memory, spec, sequence, text[:32], text[32:40])
+    memory.checkpoint(sequence)
     assert feed(memory, spec, sequence, text[:40], text[40:])
     job = memory.snapshot(sequence, "chat", "main", b"log")
     store.submit(job)
@@ -143,6 +145,55 @@ def test_a_restored_chat_goes_on_and_can_go_back(spec):
     assert_right(again, spec, restored, text)
     assert again.truncate(restored, 59) == 40
     assert_right(again, spec, restored, text[:40])
+    assert again.truncate(restored, 39) == 32
+    assert_right(again, spec, restored, text[:32])
+
+
+@pytest.mark.parametrize("spec", [PURE, HYBRID])
+def test_no_state_is_written_twice(spec):
+    store = MemoryColdStore()
+    memory = build(spec, store=store)
+    sequence = memory.create()
+    text = [5] * 64
+    for at in range(0, 64, 16):
+        assert feed(memory, spec, sequence, text[:at], text[at : at + 16])
+        job = memory.snapshot(sequence, "chat", "main", b"")
+        states = [block for block in job.blocks if block.codec == "state"]
+        assert len(states) == (at > 0)  # all but the present state, which the manifest holds
+        store.submit(job)
+
+
+@pytest.mark.parametrize("spec", [PURE, HYBRID])
+def test_another_chat_finds_the_stored_states_of_a_common_beginning(spec):
+    store = MemoryColdStore()
+    memory = build(spec, store=store)
+    sequence = memory.create()
+    text = [5] * 48
+    for at in range(0, 48, 16):
+        assert feed(memory, spec, sequence, text[:at], text[at : at + 16])
+    store.submit(memory.snapshot(sequence, "chat", "main", b""))
+    again = build(spec, store=store)
+    other = again.create()
+    assert again.attach(other, [*text[:40], 9, 9]).total == 32
+    assert_right(again, spec, other, text[:32])
+
+
+def test_a_damaged_stored_state_is_left_out():
+    store = MemoryColdStore()
+    memory = build(PURE, store=store)
+    sequence = memory.create()
+    for at in range(0, 48, 16):
+        assert feed(memory, PURE, sequence, [5] * at, [5] * 16)
+    store.submit(memory.snapshot(sequence, "chat", "main", b""))
+    for key, block in list(store.blocks.items()):
+        payload = bytearray(block.payload)
+        payload[3] ^= 1
+        store.blocks[key] = replace(block, payload=bytes(payload))
+    again = build(PURE, store=store)
+    restored, _, match = again.restore(store.read_manifests(FINGERPRINT, "chat")[0])
+    assert match.total == 48
+    assert again.truncate(restored, 40) == 0
+    assert not store.blocks
 
 
 def test_damaged_states_are_refused():
@@ -183,9 +234,16 @@ def test_checkpoints_over_budget_go_longest_unused_first():
 
 
 def test_stored_checkpoints_lie_further_apart_the_older_they_are():
-    path = [Checkpoint(position, torch.zeros(1)) for position in range(100, 0, -1)]
-    chosen = [checkpoint.position for checkpoint in spaced(path, 8)]
-    assert chosen == [100, 99, 98, 97, 96, 95, 93, 89]
+    def chosen(length, num_kept):
+        path = [Checkpoint(at, torch.zeros(1), at == 7) for at in range(length, 0, -1)]
+        return [checkpoint.position for checkpoint in spaced(path, 1, num_kept)]
+
+    steps = chosen(100, 99)
+    assert steps[:17] == list(range(100, 83, -1))
+    assert steps[17:] == [82, 80, 78, 76, 74, 72, 70, 68, *range(64, 32, -4), *range(32, 7, -8), 7]
+    assert chosen(100, 3) == [100, 99, 7]
+    for length in range(2, 100):
+        assert set(chosen(length, 99)) <= {*chosen(length - 1, 99), length}
 
 
 class Play:
