@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from app.events import Notice
 from app.paths import AppPaths
 from app.settings import Settings
-from app.store.kv_store import default_budget
+from app.store.kv_store import KVStore, default_budget
 from engine.config import EngineConfig, KVCodec
 
 
+def kv_path(settings: Settings, paths: AppPaths) -> Path:
+    """Return where the stored states lie."""
+    folder = settings.store_folder
+    return Path(folder).expanduser() / paths.kv.name if folder else paths.kv
+
+
 def cold_budget(settings: Settings, paths: AppPaths) -> int:
-    """Return how many bytes kv.db may take; none when conversations are not kept ready."""
-    if not settings.keep_conversations_ready:
-        return 0
+    """Return how many bytes kv.db may take."""
     chosen = settings.cold_budget_bytes
-    return default_budget(paths.data) if chosen is None else chosen
+    return default_budget(kv_path(settings, paths)) if chosen is None else chosen
+
+
+def open_kv_store(
+    settings: Settings,
+    paths: AppPaths,
+    *,
+    on_notice: Callable[[Notice], None] = lambda notice: None,
+) -> KVStore:
+    """Open kv.db as the settings want it. Raises: DatabaseError kinds."""
+    store = KVStore(kv_path(settings, paths), cold_budget(settings, paths), on_notice=on_notice)
+    store.is_keeping = settings.keep_conversations_ready
+    return store
 
 
 def model_folders(settings: Settings, paths: AppPaths) -> list[Path]:

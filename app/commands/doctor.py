@@ -8,11 +8,10 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from app.bench.report import cpu_name
-from app.configuring import cold_budget
+from app.configuring import open_kv_store
 from app.paths import AppPaths, app_paths
 from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
-from app.store.kv_store import KVStore
 
 if TYPE_CHECKING:
     from engine.kernels import KernelInfo
@@ -61,7 +60,7 @@ def _databases(paths: AppPaths) -> dict[str, str]:
     chats = ChatStore(paths.chats)
     faults = chats.check()
     chats.close()
-    kv = KVStore(paths.kv, cold_budget(SettingsStore(paths.settings).value, paths))
+    kv = open_kv_store(SettingsStore(paths.settings).value, paths)
     damaged = kv.verify().num_damaged
     kv.close()
     return {

@@ -45,12 +45,17 @@ class Compacted:
     after_bytes: int
 
 
-def default_budget(folder: Path) -> int:
-    """Return a tenth of the volume, but at most a fifth of what is free on it, in bytes."""
+def default_budget(path: Path) -> int:
+    """Return a tenth of the volume of kv.db, but at most a fifth of what is free, in bytes.
+
+    What the file itself takes counts as free: the budget must not shrink because it is used.
+    """
+    used = path.stat().st_size if path.exists() else 0
+    folder = path.parent
     while not folder.exists():
         folder = folder.parent
     disk = shutil.disk_usage(folder)
-    return max(_MIN_BUDGET_BYTES, min(disk.total // 10, disk.free // 5))
+    return max(_MIN_BUDGET_BYTES, min(disk.total // 10, (disk.free + used) // 5))
 
 
 def _ignore(notice: Notice) -> None:
@@ -60,13 +65,15 @@ def _ignore(notice: Notice) -> None:
 class KVStore:
     """kv.db with its writer thread. A file that cannot be used is replaced by an empty one.
 
-    on_notice is told, on the writer thread, what is not being kept and why.
+    on_notice is told, on the writer thread, what is not being kept and why. is_keeping: False
+    refuses whatever is new; what is there stays, and can be read and cleared.
     Raises: DatabaseError kinds when the folder cannot be used; later on only StoreError.
     """
 
     def __init__(
         self, path: Path, budget_bytes: int, *, on_notice: Callable[[Notice], None] = _ignore
     ) -> None:
+        self.is_keeping = True
         self._database = KVDatabase(path)
         self._queue = WriteQueue()
         self._writer = KVWriter(
@@ -134,7 +141,7 @@ class KVStore:
 
     def submit(self, job: SnapshotJob) -> None:
         """Queue a job; it is told the outcome exactly once, also when the store is closed."""
-        if not self._queue.put_job(job):
+        if not self.is_keeping or not self._queue.put_job(job):
             job.on_done(False)
 
     def forget(self, conversation_id: str) -> None:

@@ -332,6 +332,16 @@ def test_the_default_budget_follows_the_volume(tmp_path, monkeypatch):
         )
 
     usage(1000 * MIB * 10, 10_000 * MIB)
-    assert default_budget(tmp_path / "missing") == 1000 * MIB
+    assert default_budget(tmp_path / "missing" / "kv.db") == 1000 * MIB
     usage(1000 * MIB * 10, 1_000 * MIB)
-    assert default_budget(tmp_path) == 200 * MIB
+    assert default_budget(tmp_path / "kv.db") == 200 * MIB
+
+
+def test_the_default_budget_does_not_shrink_because_it_is_used(tmp_path, monkeypatch):
+    path = tmp_path / "kv.db"
+    free = 1_000 * MIB
+    disk = DiskUsage(100_000 * MIB, 0, free - 100 * MIB)
+    monkeypatch.setattr("app.store.kv_store.shutil.disk_usage", lambda folder: disk)
+    with path.open("wb") as file:
+        file.truncate(100 * MIB)
+    assert default_budget(path) == free // 5
