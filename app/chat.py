@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
 from app.events import ConversationChanged, Listener, ReplyQueued
-from app.jobs import PrefetchJob, ReleaseJob
 from app.readiness import ReadinessBook, ReadinessJob
 from app.reply_job import ReplyJob
+from app.residency import Residency
 from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from app.titles import title_from
-from app.worker import EngineWorker, JobHandle
+from app.worker import EngineWorker, JobHandle, Priority
 from engine.config import ChatMessage, GenerateRequest, SamplingParams
 
 
@@ -49,6 +49,9 @@ class ChatService:
         self._worker = worker
         self._settings = settings
         self._emit = emit
+        self.residency = Residency(
+            store, worker, settings, on_moved=lambda moved: self._look_at([moved])
+        )
         self._readiness = ReadinessBook()
         self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()
@@ -89,6 +92,10 @@ class ChatService:
             self._changed(conversation_id)
         self.prefetch(conversation_id)
         return self.path(conversation_id)
+
+    def close_shown(self) -> None:
+        """Show no conversation: replies that end now are unread."""
+        self._shown = None
 
     def rename(self, conversation_id: str, title: str) -> None:
         """Give a conversation a title."""
@@ -133,7 +140,9 @@ class ChatService:
         """Hide a conversation and give its hot memory back; it can be undone."""
         self.stop(conversation_id)
         self._store.delete_conversation(conversation_id)
-        self._worker.submit(ReleaseJob(conversation_id))
+        if conversation_id == self._shown:
+            self.close_shown()
+        self.residency.release(conversation_id)
         self._changed(conversation_id)
 
     def undo_delete_conversation(self, conversation_id: str) -> None:
@@ -228,13 +237,14 @@ class ChatService:
 
     def prefetch(self, conversation_id: str) -> None:
         """Bring a conversation's stored state into memory while nothing else is to be done."""
-        if self._worker.model is not None and not self.is_busy(conversation_id):
-            self._worker.submit(PrefetchJob(conversation_id))
+        if not self.is_busy(conversation_id):
+            self.residency.prefetch(conversation_id)
 
     def refresh_readiness(self, *, is_new_model: bool = False) -> None:
         """Look at every conversation again, in the background."""
         if is_new_model:
             self._readiness.clear()
+            self.residency.clear()
         self._look_at([conversation.id for conversation in self._store.conversations()])
 
     def messages_for_model(
@@ -267,11 +277,13 @@ class ChatService:
             emit=self._emit,
             on_finished=self._finished,
         )
+        # Told before the engine thread can tell anything else of this reply.
+        ahead = self._worker.num_ahead(Priority.FOREGROUND)
+        self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
+        self.residency.note_use(reply.conversation_id)
         with self._lock:
             handle = self._worker.submit(job)
             self._running[reply.id] = _Running(reply.conversation_id, job, handle)
-        ahead = self._worker.num_ahead(handle)
-        self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
 
     def _request(self, reply: Message, options: ReplyOptions) -> GenerateRequest:
         conversation = self._store.conversation(reply.conversation_id)
@@ -296,7 +308,9 @@ class ChatService:
         if conversation_id != self._shown:
             self._store.update_conversation(conversation_id, is_unread=True)
         self._changed(conversation_id)
+        self.residency.note_use(conversation_id)
         self._look_at([conversation_id])
+        self.residency.prefetch_likely(conversation_id)
 
     def _look_at(self, conversation_ids: list[str]) -> None:
         if self._worker.model is not None:

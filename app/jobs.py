@@ -1,4 +1,4 @@
-"""Small jobs for the engine thread: make a conversation ready, let one go."""
+"""Small jobs for the engine thread: make conversations ready, let some go."""
 
 from __future__ import annotations
 
@@ -11,37 +11,72 @@ from app.worker import Priority
 if TYPE_CHECKING:
     from engine.engine import Engine
 
+Ids = Callable[[], list[str]]
 
-class PrefetchJob:
-    """Brings a conversation's stored state into memory."""
+# Bringing in what may be opened next must not push out what was just used.
+_MAX_HOT_SHARE = 0.5
+
+
+def _ignore(conversation_id: str) -> None:
+    del conversation_id
+
+
+class RestoreJob:
+    """Brings the stored state of conversations into memory, one a step.
+
+    find: whom; asked when the job starts. on_restored: told whose state is in place now.
+    only_where_room: stop where hot memory is half full.
+    """
 
     priority = Priority.BACKGROUND
 
-    def __init__(self, conversation_id: str) -> None:
-        self._conversation_id = conversation_id
+    def __init__(
+        self,
+        find: Ids,
+        *,
+        on_restored: Callable[[str], None] = _ignore,
+        only_where_room: bool = False,
+    ) -> None:
+        self._find = find
+        self._on_restored = on_restored
+        self._only_where_room = only_where_room
 
     def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-        """Restore in one step."""
-        if not is_cancelled():
-            engine.restore(self._conversation_id)
-        yield
+        """Restore one conversation a step."""
+        for conversation_id in self._find():
+            if is_cancelled() or (self._only_where_room and not _has_room(engine)):
+                return
+            if engine.restore(conversation_id).total:
+                self._on_restored(conversation_id)
+            yield
 
     def failed(self, error: ErrorReport) -> None:
         """Nothing is lost: the next turn restores or reads."""
 
 
 class ReleaseJob:
-    """Saves a conversation's state and gives its hot memory back."""
+    """Saves the state of conversations and gives their hot memory back, one a step.
+
+    find: whom; asked when the job starts. on_released: told who was let go.
+    """
 
     priority = Priority.BACKGROUND
 
-    def __init__(self, conversation_id: str) -> None:
-        self._conversation_id = conversation_id
+    def __init__(self, find: Ids, *, on_released: Callable[[str], None] = _ignore) -> None:
+        self._find = find
+        self._on_released = on_released
 
     def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
-        """Release in one step."""
-        engine.release(self._conversation_id)
-        yield
+        """Release one conversation a step."""
+        for conversation_id in self._find():
+            engine.release(conversation_id)
+            self._on_released(conversation_id)
+            yield
 
     def failed(self, error: ErrorReport) -> None:
         """Nothing is lost: the memory is given back under pressure instead."""
+
+
+def _has_room(engine: Engine) -> bool:
+    hot = [tier for tier in engine.breakdown().tiers if tier.name == "hot"]
+    return all(tier.used_bytes <= _MAX_HOT_SHARE * tier.budget_bytes for tier in hot)

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -69,6 +70,7 @@ class ModelLibrary:
     def __init__(self, folders: Sequence[Path], cache_path: Path) -> None:
         self._folders = tuple(folders)
         self._cache_path = cache_path
+        self._lock = threading.Lock()
         self._cache = _load_cache(cache_path)
         self._entries: tuple[ModelEntry, ...] = tuple(sorted(self._cache.values(), key=_sort_key))
 
@@ -87,6 +89,10 @@ class ModelLibrary:
 
     def scan(self) -> tuple[ModelEntry, ...]:
         """Look through the folders, read the headers that are new, and return all models."""
+        with self._lock:
+            return self._scan()
+
+    def _scan(self) -> tuple[ModelEntry, ...]:
         cache = {
             found.key: self._cache.get(found.key) or read_entry(found.path, found)
             for found in _find_models(self._folders)

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from app.chat import ChatService
-from app.configuring import cold_budget, engine_config, model_folders
+from app.configuring import cold_budget, engine_config, model_folders, open_kv_store
 from app.events import AppEvent, Listener, ModelLoaded, Notice, ReplyFinished
 from app.model_library import ModelLibrary
 from app.monitor import CacheMonitor
 from app.paths import AppPaths
+from app.settings import Settings
 from app.settings_file import SettingsStore
 from app.store.base import now
 from app.store.chat_store import ChatStore
-from app.store.kv_store import KVStore
 from app.worker import EngineWorker, LoadEngine, load_engine
 from engine.config import EngineConfig
 
@@ -37,22 +37,32 @@ class Services:
         self.paths = paths
         self._listeners: list[Listener] = []
         self._listeners_lock = threading.Lock()
+        self._unheard: list[AppEvent] = []
+        self._scans: list[threading.Thread] = []
         self.settings = SettingsStore(paths.settings)
         self.chats = ChatStore(paths.chats, on_notice=self._emit)
-        self.kv = KVStore(paths.kv, cold_budget(self.settings.value, paths), on_notice=self._emit)
+        self.kv = open_kv_store(self.settings.value, paths, on_notice=self._emit)
         self.library = ModelLibrary(model_folders(self.settings.value, paths), paths.model_headers)
         self.worker = EngineWorker(self._emit, self.kv, self.engine_config, loader=loader)
         self.chat = ChatService(self.chats, self.worker, self.settings, self._emit)
         self._monitor = CacheMonitor(self._emit, self.kv)
         self.worker.on_step = self._monitor.look
-        self.subscribe(self._react)
+        self.worker.idle_job = self.chat.residency.idle_job
+        self._in_force = self.settings.value
+        self.settings.subscribe(self._apply)
         self._recover()
         self.worker.start()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call listener with every event, on whatever thread it arises; return how to stop."""
+        """Call listener with every event, on whatever thread it arises; return how to stop.
+
+        The first listener is told what came up before there was one.
+        """
         with self._listeners_lock:
             self._listeners.append(listener)
+            unheard, self._unheard = self._unheard, []
+        for event in unheard:
+            listener(event)
         return lambda: self._unsubscribe(listener)
 
     def engine_config(self) -> EngineConfig:
@@ -62,6 +72,8 @@ class Services:
     def close(self, timeout_s: float = 2.0) -> bool:
         """Stop, save what is pending within timeout_s, close the files; False when cut short."""
         is_saved = self.worker.close(timeout_s)
+        for scan in self._scans:
+            scan.join(timeout_s)
         is_written = self.kv.close(timeout_s)
         self.chats.close()
         return is_saved and is_written
@@ -72,16 +84,37 @@ class Services:
                 self._listeners.remove(listener)
 
     def _emit(self, event: AppEvent) -> None:
+        self._react(event)
         with self._listeners_lock:
             listeners = list(self._listeners)
+            if not listeners and isinstance(event, Notice):
+                self._unheard.append(event)
         for listener in listeners:
             listener(event)
+
+    def _apply(self, settings: Settings) -> None:
+        """Let a changed setting reach what is open. What needs a reload waits for it."""
+        before, self._in_force = self._in_force, settings
+        if settings.cold_budget_bytes != before.cold_budget_bytes:
+            self.kv.set_budget(cold_budget(settings, self.paths))
+        self.kv.is_keeping = settings.keep_conversations_ready
+        if settings.model_folders != before.model_folders:
+            self.library.set_folders(model_folders(settings, self.paths))
+            self._scan()
+
+    def _scan(self) -> None:
+        """Read the headers of models in new folders while nobody waits for them."""
+        self._scans = [scan for scan in self._scans if scan.is_alive()]
+        scan = threading.Thread(target=self.library.scan, name="model-scan", daemon=True)
+        self._scans.append(scan)
+        scan.start()
 
     def _react(self, event: AppEvent) -> None:
         match event:
             case ModelLoaded():
                 self.settings.update(last_model=event.info.path)
                 self.chat.refresh_readiness(is_new_model=True)
+                self.chat.residency.prefetch_likely(None)
             case ReplyFinished(message=message) if message.stats is not None:
                 self._monitor.record(message.stats)
             case Notice():

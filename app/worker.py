@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AGEING_SECONDS = 20.0
+IDLE_SECONDS = 5.0
 
 
 class Priority(IntEnum):
@@ -122,7 +123,8 @@ class EngineWorker:
     """Runs jobs on one engine, the most urgent first.
 
     emit is called on the engine thread with every event. configure: the present engine settings,
-    asked for at each load.
+    asked for at each load. on_step is called after every step, and every idle_seconds without
+    work; idle_job, asked for in the same moments, may return work for idle times.
     """
 
     def __init__(
@@ -132,11 +134,13 @@ class EngineWorker:
         configure: Callable[[], EngineConfig],
         *,
         loader: LoadEngine = load_engine,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._emit = emit
         self._configure = configure
         self._store = store
         self._loader = loader
+        self._idle_seconds = idle_seconds
         self._engine: Engine | None = None
         self._condition = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
@@ -145,10 +149,11 @@ class EngineWorker:
         self._order = count()
         self._load_cancelled = threading.Event()
         self._is_closing = False
-        self._is_loading = False
+        self._num_loads = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.model: ModelInfo | None = None
         self.on_step: Callable[[Engine], None] = lambda engine: None
+        self.idle_job: Callable[[], Job | None] = lambda: None
 
     def start(self) -> None:
         """Start the engine thread; it imports torch only when a model is loaded."""
@@ -158,7 +163,8 @@ class EngineWorker:
         """Queue the loading of a model, in place of the present one; progress comes as events."""
         self._load_cancelled.set()  # a load still under way is given up
         cancelled = self._load_cancelled = threading.Event()
-        self._is_loading = True
+        with self._condition:
+            self._num_loads += 1
         self._emit(ModelLoading(str(path), 0.0, "queued"))
         self._command(lambda: self._load(path, self._configure(), cancelled))
 
@@ -173,7 +179,7 @@ class EngineWorker:
     @property
     def is_ready_or_loading(self) -> bool:
         """Tell whether a submitted job will be run without further ado."""
-        return self.model is not None or self._is_loading
+        return self.model is not None or self._num_loads > 0
 
     def submit(self, job: Job) -> JobHandle:
         """Queue a job; it waits until a model is loaded."""
@@ -183,12 +189,13 @@ class EngineWorker:
             self._condition.notify()
         return handle
 
-    def num_ahead(self, handle: JobHandle) -> int:
-        """Return how many jobs run before this one, the present one included."""
+    def num_ahead(self, priority: Priority) -> int:
+        """Return how many jobs a new one of this priority waits for, the present one included."""
         now = time.monotonic()
         with self._condition:
-            ahead = sum(h.rank(now) < handle.rank(now) for h in self._waiting)
-            return ahead + (self._current is not None and self._current is not handle)
+            ahead = sum(handle.rank(now)[0] <= priority for handle in self._waiting)
+            current = self._current
+            return ahead + (current is not None and current.job.priority <= priority)
 
     def close(self, timeout_s: float) -> bool:
         """Cancel everything, save, unload, end the thread; False when that took too long."""
@@ -212,20 +219,33 @@ class EngineWorker:
     def _run(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(self._has_work)
+                has_work = self._condition.wait_for(self._has_work, self._patience())
                 if self._is_closing:
                     break
                 command = self._commands.popleft() if self._commands else None
             if command is not None:
                 command()
-            else:
+            elif has_work:
                 self._run_most_urgent()
+            else:
+                self._idle()
         self._end_all_jobs("The program is closing.")
         self._unload()
 
     def _has_work(self) -> bool:
         can_run = self._engine is not None and bool(self._waiting)
         return self._is_closing or bool(self._commands) or can_run
+
+    def _patience(self) -> float | None:
+        """Return the seconds to wait for work; None, for ever, without a model."""
+        return None if self._engine is None else self._idle_seconds
+
+    def _idle(self) -> None:
+        assert self._engine is not None
+        self.on_step(self._engine)
+        job = self.idle_job()
+        if job is not None:
+            self.submit(job)
 
     def _run_most_urgent(self) -> None:
         with self._condition:
@@ -287,7 +307,8 @@ class EngineWorker:
             self._emit(ModelLoaded(self.model))
             self.on_step(self._engine)
         finally:
-            self._is_loading = bool(self._commands)
+            with self._condition:
+                self._num_loads -= 1
 
     def _load_failed(self, path: Path, error: ErrorReport) -> None:
         self._emit(ModelFailed(str(path), error))

@@ -24,6 +24,7 @@ def ask(arguments: Namespace) -> int:
     """
     with terminal_session(_warn) as session:
         conversation_id = _conversation(session.services.chats, arguments)
+        session.services.chat.open(conversation_id)  # whoever asks here reads the answer here
         model = session.load(Path(arguments.model) if arguments.model else None)
         options = _options(arguments, session.services.settings.value.sampling)
         _, reply = session.services.chat.send(conversation_id, arguments.text, options=options)

@@ -21,7 +21,7 @@ def talk(arguments: Namespace) -> int:
     with terminal_session(lambda text: print(text, file=sys.stderr)) as session:
         model = session.load(Path(arguments.model) if arguments.model else None)
         print(f"{model.name}, {model.quantisation}, {model.compute}. {HELP}")
-        conversation_id = arguments.conversation or _new(session, arguments.system)
+        conversation_id = _opened(session, arguments)
         while (text := _read()) is not None:
             if text == "/quit":
                 break
@@ -52,8 +52,19 @@ def _cost(finished: ReplyFinished) -> str:
     )
 
 
+def _opened(session: TerminalSession, arguments: Namespace) -> str:
+    if not arguments.conversation:
+        return _new(session, arguments.system)
+    conversation_id = str(arguments.conversation)
+    session.services.chat.open(conversation_id)
+    return conversation_id
+
+
 def _new(session: TerminalSession, system: str | None) -> str:
-    return session.services.chat.new_conversation(system_prompt=system or "").id
+    chat = session.services.chat
+    conversation_id = chat.new_conversation(system_prompt=system or "").id
+    chat.open(conversation_id)
+    return conversation_id
 
 
 def _read() -> str | None:

@@ -24,6 +24,7 @@ class App:
         self.events: list[AppEvent] = []
         self._changed = threading.Condition()
         self.services = Services(app_paths(), loader=FakeLoader(engine))
+        self.services.worker._idle_seconds = 0.05
         self.services.subscribe(self._note)
 
     def load(self) -> None:

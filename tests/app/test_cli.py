@@ -90,6 +90,16 @@ def test_ask_goes_on_with_a_conversation(engine, capsys):
     ]
 
 
+def test_what_was_answered_in_the_terminal_is_not_unread(engine, monkeypatch, capsys):
+    reprise("ask", "Hello", "--model", "model.gguf")
+    lines = iter(["Hello", "/quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    reprise("chat", "--model", "model.gguf")
+    store = ChatStore(app_paths().chats)
+    assert [row.is_unread for row in store.conversations()] == [False, False]
+    store.close()
+
+
 def test_an_unknown_conversation_is_an_error_in_plain_words(engine, capsys):
     assert reprise("ask", "Hello", "--model", "model.gguf", "--conversation", "nope") == 1
     assert "no longer there" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""Settings that reach what is open, notices that nobody could hear yet, a clean end."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from app.events import Notice, ReplyFinished
+from app.paths import app_paths
+from app.services import Services
+from app.settings_file import SettingsStore
+from app.store.kv_store import KVStore
+from tests.app.fake_engine import FakeEngine, FakeLoader
+from tests.app.store.kv_samples import chain, job
+from tests.app.waiting import wait_until
+
+MIB = 1 << 20
+
+
+def services() -> Services:
+    return Services(app_paths(), loader=FakeLoader(FakeEngine(Path("model.gguf"))))
+
+
+def test_a_changed_disk_budget_reaches_the_open_store(app):
+    app.services.settings.update(cold_budget_bytes=300 * MIB)
+    assert app.services.kv.budget_bytes() == 300 * MIB
+    app.services.settings.update(cold_budget_bytes=None)
+    assert app.services.kv.budget_bytes() > 0
+
+
+def test_without_keeping_nothing_more_is_stored_and_what_is_there_stays(app):
+    kv, written = app.services.kv, []
+    kv.submit(job("c", chain("a", 3), done=written))
+    kv.flush(10)
+    app.services.settings.update(keep_conversations_ready=False)
+    kv.submit(job("d", chain("b", 3), done=written))
+    kv.flush(10)
+    assert written == [True, False]
+    assert [use.conversation_id for use in kv.usage()] == ["c"]
+    app.services.settings.update(keep_conversations_ready=True)
+    kv.submit(job("d", chain("b", 3), done=written))
+    kv.flush(10)
+    assert written[-1]
+
+
+def test_what_was_stored_before_keeping_was_switched_off_survives_a_restart(reprise_home):
+    first = services()
+    first.kv.submit(job("c", chain("a", 3)))
+    first.kv.flush(10)
+    first.settings.update(keep_conversations_ready=False)
+    assert first.close(10)
+    second = services()
+    second.kv.flush(10)
+    assert [use.conversation_id for use in second.kv.usage()] == ["c"]
+    assert second.close(10)
+
+
+def test_states_lie_where_the_settings_say(reprise_home, tmp_path):
+    SettingsStore(app_paths().settings).update(store_folder=str(tmp_path / "states"))
+    opened = services()
+    assert (tmp_path / "states" / "kv.db").exists()
+    assert opened.close(10)
+
+
+def test_new_model_folders_are_looked_through(app, tmp_path):
+    (tmp_path / "broken.gguf").write_bytes(struct.pack("<4sI", b"GGUF", 3))
+    app.services.settings.update(model_folders=(str(tmp_path),))
+    wait_until(lambda: len(app.services.library.entries()) == 1)
+    assert app.services.library.folders[-1] == tmp_path
+
+
+def test_notices_from_before_the_first_listener_are_told_to_it(reprise_home):
+    paths = app_paths()
+    paths.create()
+    paths.kv.write_bytes(b"not a database" * 5000)
+    opened, heard, later = services(), [], []
+    opened.subscribe(heard.append)
+    opened.subscribe(later.append)
+    assert [event.kind for event in heard if isinstance(event, Notice)] == ["kv_recreated"]
+    assert later == []
+    assert opened.close(10)
+
+
+def test_a_reply_that_ends_beside_a_new_chat_is_unread(app):
+    app.load()
+    chat = app.services.chat
+    conversation = chat.new_conversation()
+    chat.open(conversation.id)
+    chat.close_shown()
+    chat.send(conversation.id, "Hello")
+    app.wait_for(ReplyFinished)
+    assert chat.conversation(conversation.id).is_unread
+
+
+def test_two_processes_share_a_home(app):
+    second = KVStore(app_paths().kv, 64 * MIB)
+    assert second.usage() == []
+    second.close()
