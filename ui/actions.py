@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication, QObject
@@ -15,10 +16,13 @@ from ui.translation import LANGUAGES
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """One action. keys: shortcuts in Qt's portable words. icon: of resources/icons."""
+    """One action. keys: shortcuts in Qt's portable words. icon: of resources/icons.
+
+    text: as QT_TRANSLATE_NOOP returns it, which says no more than "object".
+    """
 
     name: str
-    text: str
+    text: object
     keys: tuple[str, ...] = ()
     icon: str = ""
 
@@ -75,13 +79,13 @@ THEMES = {
     "light": QT_TRANSLATE_NOOP("Actions", "Light"),
     "dark": QT_TRANSLATE_NOOP("Actions", "Dark"),
 }
-_MENU = (
+_MENU: tuple[tuple[str, ...], ...] = (
     ("new_chat", "search", "rename", "delete"),
     ("open_model", "models", "unload"),
     ("show_conversations", "show_cache", "enter_sends", "settings"),
 )
 _ZOOM = ("zoom_in", "zoom_out", "zoom_reset")
-_MENU_END = (("shortcuts", "about"), ("quit",))
+_MENU_END: tuple[tuple[str, ...], ...] = (("shortcuts", "about"), ("quit",))
 
 
 class Actions(QObject):
@@ -128,9 +132,9 @@ class Actions(QObject):
     def retranslate(self) -> None:
         """Write every text in the language of the moment."""
         for spec in SPECS:
-            self._by_name[spec.name].setText(QCoreApplication.translate("Actions", spec.text))
+            self._by_name[spec.name].setText(QCoreApplication.translate("Actions", str(spec.text)))
         for action in self.themes.actions():
-            action.setText(QCoreApplication.translate("Actions", THEMES[action.data()]))
+            action.setText(QCoreApplication.translate("Actions", str(THEMES[action.data()])))
         self.languages.actions()[0].setText(self.tr("Like the system"))
         self._theme_menu.setTitle(self.tr("Appearance"))
         self._language_menu.setTitle(self.tr("Language"))
@@ -159,9 +163,9 @@ class Actions(QObject):
             self.menu.addActions([self._by_name[name] for name in names])
 
 
-def _choices(window: QWidget, texts: dict[str, str]) -> QActionGroup:
+def _choices(window: QWidget, texts: Mapping[str, object]) -> QActionGroup:
     group = QActionGroup(window)
     for value, text in texts.items():
-        action = QAction(text, group, checkable=True)
+        action = QAction(str(text), group, checkable=True)
         action.setData(value)
     return group

@@ -12,7 +12,7 @@ from ui.theme import Theme, body_font, load_theme, palette, stylesheet, system_t
 from ui.translation import Language
 
 if TYPE_CHECKING:
-    from app.settings import SettingsStore
+    from app.settings_file import SettingsStore
 
 ZOOM_STEP = 0.1
 ZOOM_RANGE = (0.7, 2.0)

@@ -119,8 +119,8 @@ def merge_deltas(events: Iterable[AppEvent]) -> list[AppEvent]:
             last.clear()
             result.append(event)
             continue
-        index = last.get(event.message_id)
-        before = result[index] if index is not None else None
+        index = last.get(event.message_id, -1)
+        before = result[index] if index >= 0 else None
         if isinstance(before, ReplyDelta) and before.channel is event.channel:
             rate = event.tokens_per_second
             text = before.text + event.text

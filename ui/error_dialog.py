@@ -66,7 +66,8 @@ class ErrorDialog(QDialog):
     def _build_buttons(self) -> QHBoxLayout:
         row = QHBoxLayout()
         row.setSpacing(8)
-        self._show = QPushButton(self.tr("Show details"), checkable=True)
+        self._show = QPushButton(self.tr("Show details"))
+        self._show.setCheckable(True)
         self._copy = QPushButton(self.tr("Copy details"))
         close = QPushButton(self.tr("Close"), default=True)
         close.setProperty("kind", "primary")

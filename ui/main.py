@@ -225,6 +225,9 @@ class Start(QObject):
     @Slot()
     def begin(self) -> None:
         """Load the model, after asking where the last run ended badly."""
+        from ui.chat.highlight import preload
+
+        threading.Thread(target=preload, name="lexers", daemon=True).start()
         if self._files:
             self._window.open_files(self._files)
         elif self._was_unclean:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal, Slot
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
+from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
 from PySide6.QtWidgets import (
     QMainWindow,
     QSplitter,
@@ -208,7 +208,7 @@ class MainWindow(QMainWindow):
         self._state.restore_geometry(self)
         self._state.restore_columns(self._splitter)
         for place, key in ((LEFT, "show_conversations"), (RIGHT, "show_cache")):
-            self._splitter.widget(place).setVisible(self._state.flag(key, True))
+            self._column(place).setVisible(self._state.flag(key, True))
         self.chat.new_draft = self._state.text("draft")
         last = self._state.text("conversation")
         known = {row.id for row in self._services.chat.conversations()}
@@ -320,14 +320,17 @@ class MainWindow(QMainWindow):
     # Looks
 
     def _toggle_column(self, place: int) -> None:
-        column = self._splitter.widget(place)
+        column = self._column(place)
         column.setVisible(column.isHidden())
         key = "show_conversations" if place == LEFT else "show_cache"
         self._state.set_flag(key, not column.isHidden())
 
     def _show_column(self, place: int) -> None:
-        if self._splitter.widget(place).isHidden():
+        if self._column(place).isHidden():
             self._toggle_column(place)
+
+    def _column(self, place: int) -> QWidget:
+        return self.conversations if place == LEFT else self.cache
 
     @Slot()
     def _show_settings(self) -> None:
@@ -346,10 +349,10 @@ class MainWindow(QMainWindow):
     def _show_about(self) -> None:
         AboutDialog(self._appearance.theme, self).open()
 
-    def _choose_theme(self, action: object) -> None:
+    def _choose_theme(self, action: QAction) -> None:
         self._appearance.set_theme(action.data())
 
-    def _choose_language(self, action: object) -> None:
+    def _choose_language(self, action: QAction) -> None:
         self._appearance.set_language(action.data())
 
     @Slot()

@@ -20,19 +20,21 @@ class Toast(QFrame):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("toast")
+        self._room = parent
         self._action: Callable[[], object] | None = None
         self._label = QLabel()
         self._button = QPushButton()
         self._button.setProperty("kind", "toast")
         self._button.clicked.connect(self._act)
-        layout = QHBoxLayout(self)
+        self._layout = layout = QHBoxLayout(self)
         layout.setContentsMargins(16, 8, 8, 8)
         layout.setSpacing(12)
         layout.addWidget(self._label)
         layout.addWidget(self._button)
         self._timer = QTimer(self, interval=SHOW_MS, singleShot=True)
         self._timer.timeout.connect(self.hide)
-        self._slide = QPropertyAnimation(self, b"pos", self, duration=SLIDE_MS)
+        self._slide = QPropertyAnimation(self, b"pos", self)
+        self._slide.setDuration(SLIDE_MS)
         self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
         parent.installEventFilter(self)
         self.hide()
@@ -67,13 +69,13 @@ class Toast(QFrame):
         return super().eventFilter(watched, event)
 
     def _place(self) -> None:
-        self.setMaximumWidth(min(560, self.parentWidget().width() - 2 * SIDE))
-        self.layout().activate()
+        self.setMaximumWidth(min(560, self._room.width() - 2 * SIDE))
+        self._layout.activate()
         self.adjustSize()
         self.move(self._rest())
 
     def _rest(self) -> QPoint:
-        room = self.parentWidget().rect()
+        room = self._room.rect()
         return QPoint((room.width() - self.width()) // 2, room.height() - self.height() - FOOT)
 
     def _animate(self) -> None:

@@ -59,6 +59,9 @@ class CodeText(QTextEdit):
         elif code.text != old.text:
             self._replace(code.text)
             old = Code("")
+        if not code.text:
+            # The name of the language may still be growing.
+            return
         if is_live and not code.is_closed and old.text and old.info == code.info:
             self._color_tail(old.text.count("\n"))
         elif (code, is_live) != (old, True) or not is_live:

@@ -177,8 +177,8 @@ class Composer(QWidget):
         foot = QHBoxLayout()
         foot.setContentsMargins(0, 0, 0, 0)
         foot.setSpacing(8)
-        for widget in (self._attach, self._note):
-            foot.addWidget(widget)
+        foot.addWidget(self._attach)
+        foot.addWidget(self._note)
         foot.addStretch(1)
         for widget in (self._meter, self._stop, self._send):
             foot.addWidget(widget)
@@ -188,9 +188,9 @@ class Composer(QWidget):
         inner.addWidget(self._files)
         inner.addWidget(self._text)
         inner.addLayout(foot)
-        outer = QHBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 16)
-        outer.addWidget(self._field)
+        self._outer = QHBoxLayout(self)
+        self._outer.setContentsMargins(0, 0, 0, 16)
+        self._outer.addWidget(self._field)
 
     def _round_button(self, on_click: Callable[[], None]) -> QToolButton:
         button = QToolButton(self._field)
@@ -303,6 +303,6 @@ class Composer(QWidget):
         gutter = self._look.px(GUTTER_PX)
         room = event.size().width() - 2 * gutter
         side = max(gutter, (event.size().width() - min(self._look.px(COLUMN_PX), room)) // 2)
-        self.layout().setContentsMargins(side, 0, side, 16)
+        self._outer.setContentsMargins(side, 0, side, 16)
         super().resizeEvent(event)
         self._grow()

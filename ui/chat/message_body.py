@@ -115,9 +115,10 @@ class MessageBody(QWidget):
         if index < len(self._parts) and type(self._parts[index]) is kind:
             return self._parts[index]
         self._drop_from(index)
+        part: BodyPart
         if kind is CodeBlock:
-            part: BodyPart = CodeBlock(self._look, self, can_fold=self._can_fold)
-            part.height_changed.connect(self._forget_fits)
+            part = code = CodeBlock(self._look, self, can_fold=self._can_fold)
+            code.height_changed.connect(self._forget_fits)
         else:
             part = kind(self._look, self)
         self._parts.append(part)

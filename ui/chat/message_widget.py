@@ -147,8 +147,7 @@ class MessageWidget(QWidget):
             gap = self._look.px(6 if isinstance(section, ReplyFooter) else _PART_GAP_PX)
             y += gap if y else 0
             height = section.fit(width)
-            is_chip = isinstance(section, StatusChip)
-            outer = section.natural_width(width) if is_chip else width
+            outer = section.natural_width(width) if isinstance(section, StatusChip) else width
             self._places.append((section, QRect(left, y, outer, height)))
             y += height
         return max(y, self._look.px(23))

@@ -101,7 +101,7 @@ class StatusChip(RoundedField):
         self._button.setStyleSheet(f"font-size: {look.px(13)}px; font-weight: 600;")
         self._button.setCursor(Qt.CursorShape.PointingHandCursor)
         self._button.clicked.connect(self._act)
-        layout = QHBoxLayout(self)
+        self._layout = layout = QHBoxLayout(self)
         layout.setContentsMargins(12, 6, 12, 6)
         layout.setSpacing(8)
         layout.addWidget(self._icon)
@@ -131,7 +131,7 @@ class StatusChip(RoundedField):
 
     def fit(self, width: int) -> int:
         """Return the height for this width."""
-        return max(self._look.px(34), self.layout().heightForWidth(self.natural_width(width)))
+        return max(self._look.px(34), self._layout.heightForWidth(self.natural_width(width)))
 
     def natural_width(self, width: int) -> int:
         """Return how wide the chip is inside this width."""

@@ -44,9 +44,13 @@ class TableBlock(RichText):
             self._grid = self._new_grid(table)
             old = None
         first = len(old.rows) - 1 if old else 0
-        self._grid.resize(len(table.rows), len(table.aligns))
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        if self._grid.rows() != len(table.rows):
+            self._grid.resize(len(table.rows), len(table.aligns))
         for row in range(first, len(table.rows)):
-            self._write_row(row, table)
+            self._write_row(row, table, old)
+        cursor.endEditBlock()
 
     def fit(self, width: int) -> int:
         """Lay the table out in this width and return its height."""
@@ -72,20 +76,30 @@ class TableBlock(RichText):
         cursor.setBlockFormat(_no_line())
         return grid
 
-    def _write_row(self, row: int, table: Table) -> None:
+    def _write_row(self, row: int, table: Table, old: Table | None) -> None:
+        is_known = old is not None and row < len(old.rows)
+        for column in range(len(table.aligns)):
+            spans = _cell(table, row, column)
+            if old is None or not is_known or _cell(old, row, column) != spans:
+                self._write_cell(row, column, spans, is_new=not is_known)
+
+    def _write_cell(self, row: int, column: int, spans: tuple[Span, ...], *, is_new: bool) -> None:
         assert self._grid is not None
-        for column, align in enumerate(table.aligns):
-            cell = self._grid.cellAt(row, column)
+        assert self._table is not None
+        cell = self._grid.cellAt(row, column)
+        cursor = cell.firstCursorPosition()
+        if is_new:
             cell.setFormat(self._cell_format(is_header=row == 0))
-            cursor = cell.firstCursorPosition()
-            cursor.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
-            cursor.removeSelectedText()
-            line = QTextBlockFormat()
-            set_line_height(line, self._look.px(_CELL_LINE_PX))
-            line.setAlignment(_ALIGNS.get(align, Qt.AlignmentFlag.AlignLeft))
-            cursor.setBlockFormat(line)
-            spans = table.rows[row][column] if column < len(table.rows[row]) else ()
-            write_spans(cursor, Paragraph(_bold(spans) if row == 0 else spans), self._look)
+            cursor.setBlockFormat(self._line_format(self._table.aligns[column]))
+        cursor.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        cursor.removeSelectedText()
+        write_spans(cursor, Paragraph(_bold(spans) if row == 0 else spans), self._look)
+
+    def _line_format(self, align: str) -> QTextBlockFormat:
+        result = QTextBlockFormat()
+        set_line_height(result, self._look.px(_CELL_LINE_PX))
+        result.setAlignment(_ALIGNS.get(align, Qt.AlignmentFlag.AlignLeft))
+        return result
 
     def _cell_format(self, *, is_header: bool) -> QTextTableCellFormat:
         result = QTextTableCellFormat()
@@ -109,6 +123,11 @@ def _continues(table: Table, old: Table | None) -> bool:
     if old is None or old.aligns != table.aligns or len(old.rows) > len(table.rows):
         return False
     return old.rows[:-1] == table.rows[: len(old.rows) - 1]
+
+
+def _cell(table: Table, row: int, column: int) -> tuple[Span, ...]:
+    cells = table.rows[row]
+    return cells[column] if column < len(cells) else ()
 
 
 def _no_line() -> QTextBlockFormat:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import (
+    QEvent,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    QRect,
+    QRectF,
+    QSize,
+    Qt,
+)
 from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QPainter, QPen
 from PySide6.QtWidgets import (
     QLineEdit,
@@ -75,7 +84,7 @@ class ConversationDelegate(QStyledItemDelegate):
         box = option.rect.adjusted(MARGIN, option.rect.height() - height, -MARGIN, 0)
         editor.setGeometry(box.adjusted(4, (height - 32) // 2, -4, -(height - 32) // 2))
 
-    def eventFilter(self, editor: QWidget, event: QEvent) -> bool:
+    def eventFilter(self, editor: QObject, event: QEvent) -> bool:
         # Esc in the editor must not reach the window, where it stops a reply.
         if isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape:
             event.accept()
