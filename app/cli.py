@@ -39,6 +39,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     _add_ask(commands)
     _add_chat(commands)
     _add_listings(commands)
+    _add_cache(commands)
     _add_bench(commands)
     return parser.parse_args(argv)
 
@@ -81,6 +82,12 @@ def _add_listings(commands: _Commands[argparse.ArgumentParser]) -> None:
     doctor.add_argument("--json", action="store_true")
 
 
+def _add_cache(commands: _Commands[argparse.ArgumentParser]) -> None:
+    cache = commands.add_parser("cache", help="show, clear, shrink or check the stored states")
+    cache.add_argument("action", nargs="?", choices=("clear", "compact", "verify"))
+    cache.add_argument("--json", action="store_true")
+
+
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="measure, where asked against llama.cpp")
     bench.add_argument("bench", choices=("speed", "resume", "interface"))
@@ -112,6 +119,10 @@ def _command(name: str) -> Command:
         from app.commands.bench import bench
 
         return bench
+    if name == "cache":
+        from app.commands.cache import cache
+
+        return cache
     if name == "doctor":
         from app.commands.doctor import doctor
 

@@ -111,10 +111,16 @@ class KVWriter:
             if not self._database.checkpoint() or self._database.file_bytes() >= before:
                 break
 
+    def compact(self) -> None:
+        """Give every free page back to the disk. Raises: DatabaseError kinds."""
+        self._require_lock()
+        self.give_back(0)
+
     def replace(self, *, keep: bool) -> None:
         """Start over with an empty file. Raises: DatabaseError kinds."""
         self._require_lock()
         self._database.replace(keep=keep)
+        self._database.checkpoint()
 
     def _excess_pages(self, spare_bytes: int) -> int:
         with self._database.reading() as connection:
