@@ -139,8 +139,8 @@ class AdviceKind(StrEnum):
     """What is worth telling about the cache, with the values each row carries.
 
     LOW_REUSE: reuse_rate in [0, 1], num_turns.
-    LEAK: held_bytes that no conversation in use explains, hot_bytes.
-    JITTER: slow_ms, usual_ms of the first tokens of the last turns.
+    LEAK: held_bytes by which memory grew beyond what the tiers hold, hot_bytes that they hold.
+    JITTER: slow_ms, usual_ms from one generated token to the next, in a slow and a usual reply.
     SLOW_DISK: restored_tokens_per_second, read_tokens_per_second of the model itself.
     NOT_KEPT: cold_budget_bytes; the reason in words is CacheChanged.cold_error.
     """

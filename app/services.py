@@ -113,6 +113,7 @@ class Services:
         match event:
             case ModelLoaded():
                 self.settings.update(last_model=event.info.path)
+                self._monitor.forget_turns()
                 self.chat.refresh_readiness(is_new_model=True)
                 self.chat.residency.prefetch_likely(None)
             case ReplyFinished(message=message) if message.stats is not None:
