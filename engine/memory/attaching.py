@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.memory.cold_reader import Wanted
@@ -10,10 +11,65 @@ from engine.memory.prefix_index import TOKEN_BYTES, chain_hash, chain_hashes
 from engine.memory.sequence import from_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as SequenceOf
+
     from engine.memory.block_pool import Block
     from engine.memory.cold_reader import ColdReader
     from engine.memory.groups import Groups
     from engine.memory.sequence import BlockTable, Sequence
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The blocks that may continue one table, from block ``start`` on.
+
+    hashes: of the blocks from start on. data: all token ids, int32 little-endian. lost: blocks that
+    can be had nowhere. owned: blocks that are ours already. cold: those that had to be read.
+    """
+
+    table: BlockTable
+    start: int
+    hashes: list[bytes]
+    data: bytes
+    lost: set[int] = field(default_factory=set)
+    owned: dict[int, Block] = field(default_factory=dict)
+    cold: set[int] = field(default_factory=set)
+
+    @property
+    def end(self) -> int:
+        """Block after the last one."""
+        return self.start + len(self.hashes)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self.table.memory.pool.layout.block_size
+
+    def needed(self, end: int) -> range:
+        """Return the blocks that a sequence of ``end`` full blocks holds of these."""
+        first = self.table.memory.first_needed(end * self.block_size)
+        return range(max(self.start, first), end)
+
+    def hash(self, at: int) -> bytes:
+        """Return the hash of a block; its parent's is that of the block before."""
+        return self.hashes[at - self.start] if at >= self.start else self.table.tip(at + 1)
+
+    def wanted(self, at: int) -> Wanted:
+        """Return what must be in a stored block."""
+        parent = self.hash(at - 1) if at else self.table.tip(0)
+        return Wanted(self.hash(at), parent, self.tokens(at))
+
+    def tokens(self, at: int) -> bytes:
+        """Return the token ids of a block."""
+        step = self.block_size * TOKEN_BYTES
+        return self.data[at * step : (at + 1) * step]
+
+    def give_back(self, keep: range) -> None:
+        """Give up the owned blocks outside a range, the last one first."""
+        for at in sorted(set(self.owned) - set(keep), reverse=True):
+            block = self.owned.pop(at)
+            block.pool.release(block)
+            self.cold.discard(at)
 
 
 class Attacher:
@@ -24,110 +80,152 @@ class Attacher:
         self._reader = reader
         self._step_bytes = groups.block_size * TOKEN_BYTES
 
+    def reach(self, data: bytes) -> int:
+        """Return how many leading tokens of data a new sequence would get; loads nothing."""
+        chains = self._chains(self._groups.new_sequence(), data)
+        full = len(data) // self._step_bytes
+        end = _reach(chains)
+        if end < full:
+            return end * self._groups.block_size
+        tail = self._groups.new_sequence()
+        for table, chain in zip(tail.tables, chains, strict=True):
+            table.hashes = chain.hashes
+        _, num_shared = self._partly(tail, full, data[full * self._step_bytes :])
+        return end * self._groups.block_size + num_shared
+
     def extend(self, found: Sequence, data: bytes) -> int:
         """Extend a sequence along data, token ids of which it holds a prefix; whole blocks only.
 
         Returns how many tokens came from the cold store.
         """
-        start = found.length // self._groups.block_size
-        runs = [self._run(table, data, start) for table in found.tables]
-        num_blocks = min(len(blocks) for blocks, _ in runs)
-        for blocks, _ in runs:
-            _give_back(blocks[num_blocks:])
-        if num_blocks == 0:
+        chains = self._chains(found, data)
+        while not all([self._own(chain, _reach(chains)) for chain in chains]):
+            pass
+        start, end = chains[0].start, _reach(chains)
+        for chain in chains:
+            chain.give_back(chain.needed(end))
+        if end == start:
             return 0
         self._groups.cut(found, start * self._groups.block_size)
-        for (blocks, _), table in zip(runs, found.tables, strict=True):
-            self._publish(table, blocks[:num_blocks], data, start)
-        end = start + num_blocks
+        for chain in chains:
+            _publish(chain, end)
         found.token_ids.extend(from_bytes(data[start * self._step_bytes : end * self._step_bytes]))
         found.num_reserved = found.length
         settle(found)
-        num_cold = max(sum(cold[:num_blocks]) for _, cold in runs)
-        return num_cold * self._groups.block_size
+        self._groups.leave_window(found)
+        return max(len(chain.cold) for chain in chains) * self._groups.block_size
 
     def extend_partly(self, found: Sequence, data: bytes) -> None:
         """Copy the tokens that the next hot block shares with data, when that is a gain."""
         full, rest = divmod(found.length, self._groups.block_size)
-        first = found.tables[0]
         ahead = data[full * self._step_bytes : (full + 1) * self._step_bytes]
-        child, num_shared = max(
-            (pool.index.best_child(first.tip(full), ahead) for pool in first.memory.pools),
-            key=lambda best: best[1],
-        )
-        if child is None or num_shared <= rest:
+        blocks, num_shared = self._partly(found, full, ahead)
+        if num_shared <= rest:
             return
-        blocks = _same_text(found, full, child.token_ids)
-        copies = self._groups.copies(blocks, num_shared) if blocks else None
+        copies = self._groups.copies(blocks, num_shared)
         if copies is None:
             return
         self._groups.cut(found, full * self._groups.block_size)
         tokens = from_bytes(ahead[: num_shared * TOKEN_BYTES])
         self._groups.append_tail(found, tokens, copies)
 
-    def _run(self, table: BlockTable, data: bytes, start: int) -> tuple[list[Block], list[bool]]:
-        """Return owned blocks that continue a table along data, and which of them were cold."""
-        memory = table.memory
-        hashes = list(
-            chain_hashes(
-                data,
-                self._groups.block_size,
-                memory.salt,
-                start=start,
-                parent=table.tip(start),
-            )
+    def _partly(self, found: Sequence, full: int, ahead: bytes) -> tuple[list[Block], int]:
+        """Return the hot blocks, one per group, that share most tokens with ahead; how many."""
+        first = found.tables[0]
+        child, num_shared = max(
+            (pool.index.best_child(first.tip(full), ahead) for pool in first.memory.pools),
+            key=lambda best: best[1],
         )
-        blocks: list[Block] = []
-        is_cold: list[bool] = []
-        while len(blocks) < len(hashes):
-            num_before = len(blocks)
-            for block_hash in hashes[num_before:]:
-                block = memory.find(block_hash)
-                if block is None:
-                    break
-                block.pool.acquire(block)
-                blocks.append(block)
-            is_cold.extend([False] * (len(blocks) - num_before))
-            loaded = self._load(table, hashes, data, start, len(blocks))
-            blocks.extend(loaded)
-            is_cold.extend([True] * len(loaded))
-            if not loaded:
-                break
-        return blocks, is_cold
+        blocks = _same_text(found, full, child.token_ids) if child is not None else None
+        return (blocks, num_shared) if blocks else ([], 0)
 
-    def _load(
-        self, table: BlockTable, hashes: list[bytes], data: bytes, start: int, at: int
-    ) -> list[Block]:
-        """Load the stored blocks from hashes[at] on, up to the next hot one."""
-        find = table.memory.find
-        end = next((i for i in range(at, len(hashes)) if find(hashes[i])), len(hashes))
-        stored = self._reader.existing(hashes[at:end])
-        wanted: list[Wanted] = []
-        for i in range(at, end):
-            if hashes[i] not in stored:
-                break
-            parent = hashes[i - 1] if i else table.tip(start)
-            wanted.append(Wanted(hashes[i], parent, self._tokens(data, start + i)))
-        return self._reader.load(table.memory, wanted)
+    def _chains(self, found: Sequence, data: bytes) -> list[_Chain]:
+        """Return a chain per group, told which of its blocks can be had."""
+        size = self._groups.block_size
+        start = found.length // size
+        chains: list[_Chain] = []
+        for table in found.tables:
+            salt, parent = table.memory.salt, table.tip(start)
+            hashes = list(chain_hashes(data, size, salt, start=start, parent=parent))
+            chains.append(_Chain(table, start, hashes, data))
+        missing = [
+            h for chain in chains for h in chain.hashes if chain.table.memory.find(h) is None
+        ]
+        stored = self._reader.existing(missing)
+        lost = set(missing) - stored
+        for chain in chains:
+            chain.lost = {at for at, h in enumerate(chain.hashes, chain.start) if h in lost}
+        return chains
 
-    def _publish(self, table: BlockTable, blocks: list[Block], data: bytes, start: int) -> None:
-        """Append owned blocks to a table; those that are still open are sealed."""
-        for at, block in enumerate(blocks, start):
-            if block.hash is None:
-                table.append_open(block)
-                table.seal_next(self._tokens(data, at))
+    def _own(self, chain: _Chain, end: int) -> bool:
+        """Become an owner of all that is needed up to ``end``; False when some of it is lost."""
+        missing: list[int] = []
+        for at in chain.needed(end):
+            if at in chain.owned:
+                continue
+            block = chain.table.memory.find(chain.hash(at))
+            if block is None:
+                missing.append(at)
             else:
-                table.append_shared(block)
-                block.pool.touch(block)
-                block.pool.release(block)
+                block.pool.acquire(block)
+                chain.owned[at] = block
+        return all([self._load(chain, run) for run in _runs(missing)])
 
-    def _tokens(self, data: bytes, at: int) -> bytes:
-        return data[at * self._step_bytes : (at + 1) * self._step_bytes]
+    def _load(self, chain: _Chain, run: SequenceOf[int]) -> bool:
+        """Load neighbouring blocks; False, and the first that is not there is lost."""
+        loaded = self._reader.load(chain.table.memory, [chain.wanted(at) for at in run])
+        chain.owned.update(zip(run, loaded, strict=False))
+        chain.cold.update(run[: len(loaded)])
+        if len(loaded) == len(run):
+            return True
+        chain.lost.add(run[len(loaded)])
+        return False
 
 
-def _give_back(blocks: list[Block]) -> None:
-    for block in reversed(blocks):
-        block.pool.release(block)
+def _reach(chains: SequenceOf[_Chain]) -> int:
+    """Return the most full blocks for which every group has, or can have, what it needs."""
+    last_lost: list[list[int]] = []
+    for chain in chains:
+        # last_lost[i][k]: the last lost block before block start + k.
+        before = [-1]
+        for at in range(chain.start, chain.end):
+            before.append(at if at in chain.lost else before[-1])
+        last_lost.append(before)
+    start = chains[0].start
+    for end in range(chains[0].end, start, -1):
+        if all(
+            before[end - start] < chain.needed(end).start
+            for chain, before in zip(chains, last_lost, strict=True)
+        ):
+            return end
+    return start
+
+
+def _runs(places: SequenceOf[int]) -> list[list[int]]:
+    """Cut ascending places into runs of neighbours."""
+    runs: list[list[int]] = []
+    for at in places:
+        if runs and runs[-1][-1] == at - 1:
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    return runs
+
+
+def _publish(chain: _Chain, end: int) -> None:
+    """Append owned blocks to a table; those that are still open are sealed."""
+    table = chain.table
+    for at in range(chain.start, end):
+        block = chain.owned.get(at)
+        if block is None:
+            table.append_given_up(chain.hash(at))
+        elif block.hash is None:
+            table.append_open(block)
+            table.seal_next(chain.tokens(at))
+        else:
+            table.append_shared(block)
+            block.pool.touch(block)
+            block.pool.release(block)
 
 
 def _same_text(found: Sequence, at: int, token_ids: bytes) -> list[Block] | None:

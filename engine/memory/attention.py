@@ -47,12 +47,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOptions:
-    """Choices for the blocks of one model. budget_bytes: of hot memory, all groups together."""
+    """Choices for the blocks of one model.
+
+    budget_bytes: of hot memory, all groups together. slack_tokens: how far behind its window a
+    sequence keeps blocks; a prefill chunk, so that a turn taken back costs nothing.
+    """
 
     codec: KVCodec
     block_size: int
     budget_bytes: int
     device: str = "cpu"
+    slack_tokens: int = 128
 
 
 class PagedAttentionMemory:
@@ -139,10 +144,17 @@ class PagedAttentionMemory:
     def fork(self, source: SequenceId, length: int) -> SequenceId | None:
         """Return a new sequence that shares the first length tokens; None when unreachable.
 
-        Costs reference counts and at most one block copy per group.
+        Costs reference counts and at most one block copy per group; where the window of that length
+        is gone, what finding or loading it costs.
         """
         original = self._sequences[source]
         if length > original.length:
+            return None
+        if not self._groups.is_reachable(original, length):
+            again = self._found_again(original, length)
+            if again.length == length:
+                return self._register(again)
+            self._groups.cut(again, 0)
             return None
         full, rest = divmod(length, self._groups.block_size)
         tails = self._tail_copies(original, full, rest)
@@ -157,10 +169,15 @@ class PagedAttentionMemory:
     def truncate(self, sequence: SequenceId, length: int) -> int:
         """Cut a sequence to at most length tokens; return the length reached.
 
-        Smaller than asked for only when a sealed block must be copied and there is no room.
+        Smaller than asked for when a sealed block must be copied and there is no room, or when the
+        window of that length is neither hot nor stored any more.
         """
         found = self._sequences[sequence]
         length = min(length, found.length)
+        if not self._groups.is_reachable(found, length):
+            self._sequences[sequence] = self._found_again(found, length)
+            self._groups.cut(found, 0)
+            return self._sequences[sequence].length
         full, rest = divmod(length, self._groups.block_size)
         if rest == 0 or full == found.length // self._groups.block_size:
             self._groups.cut(found, length)
@@ -175,7 +192,7 @@ class PagedAttentionMemory:
 
     @property
     def checkpoint_spacing(self) -> int:
-        """Return 0: every length is reachable."""
+        """Return 0: every length is reachable, or can be brought back."""
         return 0
 
     def checkpoint(self, sequence: SequenceId) -> None:
@@ -183,7 +200,11 @@ class PagedAttentionMemory:
 
     def rollback_limit(self, sequence: SequenceId, length: int) -> int:
         """Return the longest length, at most the one given, that can be reached."""
-        return min(length, self._sequences[sequence].length)
+        found = self._sequences[sequence]
+        length = min(length, found.length)
+        if self._groups.is_reachable(found, length):
+            return length
+        return self._attacher.reach(found.token_bytes(0, length))
 
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""
@@ -198,8 +219,10 @@ class PagedAttentionMemory:
         found = self._sequences[sequence]
         found.num_pinned = max(found.num_pinned, min(length, found.length))
         for table in found.tables:
-            for block in table.blocks[: min(length // self._groups.block_size, len(table.hashes))]:
-                block.pool.pin(block)
+            for block_hash in table.hashes[: length // self._groups.block_size]:
+                block = table.memory.find(block_hash)
+                if block is not None:
+                    block.pool.pin(block)
 
     def snapshot(
         self,
@@ -266,17 +289,26 @@ class PagedAttentionMemory:
         self._sequences[sequence] = found
         return sequence
 
+    def _found_again(self, original: Sequence, length: int) -> Sequence:
+        """Return a sequence of at most length of its tokens, put together from what is kept."""
+        found = self._groups.new_sequence()
+        data = original.token_bytes(0, length)
+        self._attacher.extend(found, data)
+        self._attacher.extend_partly(found, data)
+        found.num_pinned = min(original.num_pinned, found.length)
+        return found
+
     def _tail_copies(self, source: Sequence, full: int, rest: int) -> list[Block] | None:
         """Return copies of the first rest tokens of block ``full``, one per group; none for 0."""
         if rest == 0:
             return []
-        return self._groups.copies([table.blocks[full] for table in source.tables], rest)
+        return self._groups.copies([table.block(full) for table in source.tables], rest)
 
 
 def _tail_blocks(table: BlockTable, num_settled: int, num_tokens: int) -> list[Block]:
     """Return the blocks that hold num_tokens tokens after the settled ones."""
     size = table.memory.pool.layout.block_size
-    return table.blocks[num_settled : num_settled - (-num_tokens // size)]
+    return table.span(num_settled, num_settled - (-num_tokens // size))
 
 
 def _group_memories(
@@ -308,6 +340,7 @@ def _group_memory(
         packed=pools[1] if len(pools) > 1 else None,
         salt=salt,
         rotation=Rotation.of(options.codec, group.head_dim, device),
+        slack_tokens=options.slack_tokens,
     )
 
 

@@ -170,6 +170,11 @@ class BlockPool:
         budget.join(self)
 
     @property
+    def device(self) -> torch.device:
+        """Return where its arenas lie."""
+        return self._device
+
+    @property
     def num_blocks(self) -> int:
         """Blocks that hold something: in use, being read, or kept for reuse."""
         return len(self._blocks)

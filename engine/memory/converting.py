@@ -112,7 +112,7 @@ def _write(table: BlockTable, position: int, keys: Tensor, values: Tensor) -> No
         at, offset = divmod(position + done, size)
         count = min(size - offset, num_tokens - done)
         part = slice(done, done + count)
-        write_numbers(table.blocks[at], offset, keys[:, :, part], values[:, :, part])
+        write_numbers(table.block(at), offset, keys[:, :, part], values[:, :, part])
         done += count
 
 

@@ -58,7 +58,13 @@ def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
 def _attention(
     spec: MemorySpec, config: EngineConfig, budget_bytes: int, store: ColdStore | None
 ) -> PagedAttentionMemory:
-    options = MemoryOptions(config.kv_codec, config.block_size, budget_bytes, config.device)
+    options = MemoryOptions(
+        config.kv_codec,
+        config.block_size,
+        budget_bytes,
+        config.device,
+        slack_tokens=config.prefill_chunk,
+    )
     return PagedAttentionMemory(spec, options, store=store)
 
 

@@ -35,7 +35,7 @@ class Groups:
 
     def reserve(self, wanted: SequenceOf[tuple[Sequence, int]]) -> bool:
         """Make room for (sequence, total tokens); all of it, or nothing changes but evictions."""
-        before = [(table, len(table.blocks)) for found, _ in wanted for table in found.tables]
+        before = [(table, table.num_blocks) for found, _ in wanted for table in found.tables]
         for found, num_tokens in wanted:
             num_blocks = self.num_blocks(num_tokens)
             if not all(table.reserve(num_blocks) for table in found.tables):
@@ -52,6 +52,20 @@ class Groups:
             for at in range(len(table.hashes), found.length // size):
                 table.seal_next(found.token_bytes(at * size, (at + 1) * size))
         settle(found)
+        self.leave_window(found)
+
+    def leave_window(self, found: Sequence) -> None:
+        """Let blocks go that have left the window of their group, once all groups can spare them.
+
+        They stay findable by content, first in hot memory and then where a snapshot put them.
+        """
+        num_settled = min(table.num_settled for table in found.tables)
+        for table in found.tables:
+            table.give_up(min(num_settled, table.memory.first_held(found.length)))
+
+    def is_reachable(self, found: Sequence, length: int) -> bool:
+        """Tell whether a sequence can go back to length with the blocks it holds."""
+        return length <= found.length and all(table.is_reachable(length) for table in found.tables)
 
     def cut(self, found: Sequence, length: int) -> None:
         """Drop everything behind length, which lies at a block border or in the open tail."""
@@ -88,6 +102,6 @@ class Groups:
 
 def _undo(before: SequenceOf[tuple[BlockTable, int]]) -> None:
     for table, num_blocks in before:
-        while len(table.blocks) > num_blocks:
+        while table.num_blocks > num_blocks:
             block = table.blocks.pop()
             block.pool.release(block)

@@ -93,7 +93,8 @@ class MemoryBreakdown:
     """Real bytes by tier and what sharing saves.
 
     shared_blocks: blocks with more than one owner. saved_bytes: what those owners would hold
-    without sharing. bytes_per_token: of one token in the hot tier.
+    without sharing. bytes_per_token: of one token in the hot tier. held_bytes: of the hot blocks
+    that some sequence needs; the other ones are kept for reuse and given up when room is needed.
     """
 
     tiers: tuple[TierUse, ...]
@@ -101,6 +102,7 @@ class MemoryBreakdown:
     saved_bytes: int
     bytes_per_token: int
     block_size: int
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

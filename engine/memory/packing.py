@@ -79,8 +79,8 @@ def _settle(table: BlockTable, found: Sequence, exact_recent: int) -> None:
     size = table.memory.pool.layout.block_size
     limit = min(len(table.hashes), max(0, found.length - exact_recent) // size)
     # What lies before a quantised block is old, so that all after the settled ones is exact.
-    for at in range(len(table.hashes), limit, -1):
-        if is_quantised(table.blocks[at - 1].layout.codec):
+    for at in range(len(table.hashes), max(limit, table.num_settled), -1):
+        if is_quantised(table.block(at - 1).layout.codec):
             limit = at
             break
     num_exact = max(1, -(-found.num_pinned // size))
@@ -92,7 +92,7 @@ def _settle(table: BlockTable, found: Sequence, exact_recent: int) -> None:
 
 def _pack(table: BlockTable, at: int) -> bool:
     """Put a quantised block in the place of an exact one; False when there is no room."""
-    exact = table.blocks[at]
+    exact = table.block(at)
     pool = table.memory.packed
     assert pool is not None
     if exact.pool is pool:
@@ -109,7 +109,7 @@ def _pack(table: BlockTable, at: int) -> bool:
         block = pool.seal(
             block, block_hash=exact.hash, parent=exact.parent, token_ids=exact.token_ids
         )
-    table.blocks[at] = block
+    table.replace(at, block)
     exact.pool.release(exact)
     exact.pool.drop(exact)
     return True

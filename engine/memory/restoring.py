@@ -97,7 +97,7 @@ class Restorer:
         if not self._groups.reserve([(found, body.num_tokens)]):
             return num_cold
         for table, tail in zip(found.tables, body.tails, strict=True):
-            blocks = table.blocks[len(table.hashes) :]
+            blocks = table.span(len(table.hashes), table.num_blocks)
             numbers = tail_numbers(tail, table.memory.pool.layout, body.num_tail_tokens)
             for block, (keys, values) in zip(blocks, numbers, strict=True):
                 write_numbers(block, 0, keys, values)

@@ -25,7 +25,8 @@ class GroupMemory:
     """What all sequences share for one attention group.
 
     pool: of exact blocks, the only ones that are written token by token. packed: of quantised
-    blocks, where the codec has them. salt: of the chain hashes.
+    blocks, where the codec has them. salt: of the chain hashes. slack_tokens: how far behind the
+    window blocks are still held, so that going back a little costs nothing.
     """
 
     group: AttentionGroup
@@ -33,11 +34,24 @@ class GroupMemory:
     packed: BlockPool | None
     salt: bytes
     rotation: Rotation
+    slack_tokens: int = 0
 
     @property
     def pools(self) -> tuple[BlockPool, ...]:
         """Return the pools there are."""
         return (self.pool,) if self.packed is None else (self.pool, self.packed)
+
+    def first_needed(self, num_tokens: int) -> int:
+        """Return the first block that the tokens after the first num_tokens still see."""
+        window = self.group.window
+        if window is None:
+            return 0
+        return max(0, num_tokens - window + 1) // self.pool.layout.block_size
+
+    def first_held(self, num_tokens: int) -> int:
+        """Return the first block that a sequence of num_tokens keeps."""
+        slack = max(self.slack_tokens, self.pool.layout.block_size)
+        return self.first_needed(max(0, num_tokens - slack))
 
     def find(self, block_hash: bytes) -> Block | None:
         """Return the hot block of this hash, an exact one before a quantised one."""
@@ -51,14 +65,59 @@ class GroupMemory:
 class BlockTable:
     """The blocks of one sequence in one group.
 
-    hashes: of the sealed blocks, which come first; at most one open block with tokens follows,
-    then reserved ones. num_settled: how many of the sealed ones are in their final codec.
+    blocks: those held, from block ``num_given_up`` on; the ones before have left the window.
+    hashes: of the sealed blocks, those given up included, which come first; at most one open block
+    with tokens follows, then reserved ones. num_settled: how many of the sealed ones are in their
+    final codec.
     """
 
     memory: GroupMemory
     blocks: list[Block] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
     num_settled: int = 0
+    num_given_up: int = 0
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks there are, those given up included."""
+        return self.num_given_up + len(self.blocks)
+
+    def span(self, start: int, end: int) -> list[Block]:
+        """Return blocks start..end, all held."""
+        assert start >= self.num_given_up
+        return self.blocks[start - self.num_given_up : max(0, end - self.num_given_up)]
+
+    def block(self, at: int) -> Block:
+        """Return one block, which is held."""
+        assert at >= self.num_given_up
+        return self.blocks[at - self.num_given_up]
+
+    def replace(self, at: int, block: Block) -> None:
+        """Put another block with the same content in the place of one."""
+        assert at >= self.num_given_up
+        self.blocks[at - self.num_given_up] = block
+
+    def is_reachable(self, num_tokens: int) -> bool:
+        """Tell whether everything is held that the tokens after the first num_tokens see."""
+        return self.memory.first_needed(num_tokens) >= self.num_given_up
+
+    def give_up(self, num_blocks: int) -> None:
+        """Let the first num_blocks blocks go, all settled; they can still be found by content."""
+        assert num_blocks <= self.num_settled
+        count = max(0, num_blocks - self.num_given_up)
+        for block in self.blocks[:count]:
+            block.pool.release(block)
+        del self.blocks[:count]
+        self.num_given_up += count
+
+    def append_given_up(self, block_hash: bytes) -> None:
+        """Take a sealed block that is not held as the next one; none before it is held either."""
+        assert self.num_blocks == len(self.hashes)
+        self.num_settled = len(self.hashes)
+        self.give_up(len(self.hashes))
+        self.hashes.append(block_hash)
+        self.num_given_up += 1
+        self.num_settled += 1
 
     def tip(self, num_blocks: int) -> bytes:
         """Return the hash of the last of the first num_blocks blocks."""
@@ -66,7 +125,7 @@ class BlockTable:
 
     def reserve(self, num_blocks: int) -> bool:
         """Grow to that many blocks; False when the pool ran out on the way."""
-        while len(self.blocks) < num_blocks:
+        while self.num_blocks < num_blocks:
             block = self.memory.pool.allocate()
             if block is None:
                 return False
@@ -75,9 +134,10 @@ class BlockTable:
 
     def cut(self, num_blocks: int) -> None:
         """Give up every block from num_blocks on, the last one first."""
-        while len(self.blocks) > num_blocks:
+        while self.blocks and self.num_blocks > num_blocks:
             block = self.blocks.pop()
             block.pool.release(block)
+        self.num_given_up = min(self.num_given_up, num_blocks)
         del self.hashes[num_blocks:]
         self.num_settled = min(self.num_settled, num_blocks)
 
@@ -86,23 +146,23 @@ class BlockTable:
         at = len(self.hashes)
         parent = self.tip(at)
         block_hash = chain_hash(parent, token_ids, self.memory.salt)
-        block = self.blocks[at]
-        self.blocks[at] = block.pool.seal(
-            block, block_hash=block_hash, parent=parent, token_ids=token_ids
-        )
+        block = self.block(at)
+        sealed = block.pool.seal(block, block_hash=block_hash, parent=parent, token_ids=token_ids)
+        self.replace(at, sealed)
         self.hashes.append(block_hash)
 
     def append_open(self, block: Block) -> None:
         """Take an open block that already is ours as the next one."""
         assert block.hash is None
-        assert len(self.blocks) == len(self.hashes)
+        assert self.num_blocks == len(self.hashes)
         self.blocks.append(block)
 
     def share_with(self, other: BlockTable, num_blocks: int) -> None:
         """Make the first num_blocks blocks, all sealed, those of an empty table as well."""
         assert num_blocks <= len(self.hashes)
         assert not other.blocks
-        other.blocks = self.blocks[:num_blocks]
+        other.num_given_up = min(self.num_given_up, num_blocks)
+        other.blocks = self.blocks[: num_blocks - other.num_given_up]
         other.hashes = self.hashes[:num_blocks]
         other.num_settled = min(self.num_settled, num_blocks)
         share_blocks(other.blocks)
@@ -110,7 +170,7 @@ class BlockTable:
     def append_shared(self, block: Block) -> None:
         """Take a sealed block as the next one."""
         assert block.hash is not None
-        assert len(self.blocks) == len(self.hashes)
+        assert self.num_blocks == len(self.hashes)
         block.pool.acquire(block)
         self.blocks.append(block)
         self.hashes.append(block.hash)

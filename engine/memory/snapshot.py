@@ -267,13 +267,17 @@ class _Pending:
 
 
 def _missing(sequence: Sequence, body: ManifestBody, present: AbstractSet[bytes]) -> list[Block]:
-    """Return the settled blocks of a sequence that are not among those present."""
-    return [
-        block
+    """Return the settled blocks of a sequence that are not among those present.
+
+    Those that have left a window are there as long as they can be found in hot memory.
+    """
+    found = [
+        table.block(at) if at >= table.num_given_up else table.memory.find(block_hash)
         for table, hashes in zip(sequence.tables, body.hashes, strict=True)
-        for block in table.blocks[: len(hashes)]
-        if block.hash not in present
+        for at, block_hash in enumerate(hashes)
+        if block_hash not in present
     ]
+    return [block for block in found if block is not None]
 
 
 def _stored(block: Block) -> StoredBlock:

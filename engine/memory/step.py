@@ -175,8 +175,9 @@ class _SliceStep:
         self._first_key = 0 if window is None else max(0, self.first_position - window + 1)
         size = self._layout.block_size
         self._first_block = self._first_key // size
-        self._blocks = table.blocks[: -(-self.end // size)]
-        self._pieces = _pieces(self._blocks[self._first_block :])
+        self._device = table.memory.pool.device
+        self._blocks = table.span(self._first_block, -(-self.end // size))
+        self._pieces = _pieces(self._blocks)
         self._is_mixed = any(piece.arena.layout is not self._layout for piece in self._pieces)
         self._targets = self._write_targets()
         self._window = window
@@ -206,17 +207,18 @@ class _SliceStep:
         return Gathered(*(self._visible(part) for part in parts))
 
     def native_table(self) -> NativeTable:
-        """Return the addresses of the slabs."""
-        pointers = np.fromiter((block.pointer for block in self._blocks), np.int64)
-        is_packed = np.fromiter(
-            (is_quantised(block.layout.codec) for block in self._blocks), np.uint8
-        )
+        """Return the addresses of the slabs; those before the window are not looked at."""
+        num_blocks = self._first_block + len(self._blocks)
+        pointers, is_packed = np.zeros(num_blocks, np.int64), np.zeros(num_blocks, np.uint8)
+        for at, block in enumerate(self._blocks, self._first_block):
+            pointers[at] = block.pointer
+            is_packed[at] = is_quantised(block.layout.codec)
         return NativeTable(pointers, is_packed, self.first_position, self.end)
 
     def _buffer(self, plane: int) -> Tensor:
         """Return scratch (K, N, block_size, D) for the visible blocks."""
         heads, size, width = self._layout.planes[plane].shape
-        num_blocks = len(self._blocks) - self._first_block
+        num_blocks = len(self._blocks)
         flat = self._scratch.take(plane, heads * num_blocks * size * width)
         return flat.view(heads, num_blocks, size, width)
 
@@ -230,9 +232,8 @@ class _SliceStep:
         return self._bias() if self.bias is None and self.num_queries > 1 else self.bias
 
     def _bias(self) -> Tensor:
-        device = self._blocks[0].arena.raw.device
         return causal_bias(
-            self.first_position, self.num_queries, self._first_key, self._window, device
+            self.first_position, self.num_queries, self._first_key, self._window, self._device
         )
 
     def _write_targets(self) -> list[tuple[Arena, Tensor | slice, Tensor, Tensor]]:
@@ -240,7 +241,7 @@ class _SliceStep:
         size = self._layout.block_size
         rows: dict[Arena, list[tuple[int, int, int]]] = {}
         for row, position in enumerate(range(self.first_position, self.end)):
-            block = self._blocks[position // size]
+            block = self._blocks[position // size - self._first_block]
             assert block.hash is None
             assert block.ref_count == 1
             assert block.layout is self._layout

@@ -23,6 +23,9 @@ def breakdown_of(groups: Groups, budget: ByteBudget, store: ColdStore | None) ->
         for block in pool.blocks()
         if block.ref_count > 1
     ]
+    held_bytes = sum(
+        pool.layout.slab_bytes for pool in pools for block in pool.blocks() if block.ref_count
+    )
     slab_bytes = sum(memory.pools[-1].layout.slab_bytes for memory in groups.memories)
     tiers = [TierUse("hot", hot_bytes, budget.limit_bytes, num_blocks)]
     if store is not None:
@@ -33,4 +36,5 @@ def breakdown_of(groups: Groups, budget: ByteBudget, store: ColdStore | None) ->
         saved_bytes=sum(owners * size for owners, size in extra),
         bytes_per_token=slab_bytes // groups.block_size,
         block_size=groups.block_size,
+        held_bytes=held_bytes,
     )

@@ -22,6 +22,7 @@ CONFIG = EngineConfig(
     hot_budget_bytes=1 << 25,
     prefill_chunk=64,
     num_threads=1,
+    compute="float32",
     kernels=False,
 )
 # Most tokens of a closing and an opening in the tiny vocabulary.

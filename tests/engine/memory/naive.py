@@ -78,15 +78,24 @@ def write_tokens(memory, spec, sequence: int, known: list[int], token_ids: list[
 
 
 def contents(memory, sequence: int, group: int, layer_slot: int, kind: int) -> Tensor:
-    """Keys or values (S, K, D) that a sequence really holds, not rotated."""
+    """Keys or values (S, K, D) that a sequence really holds, not rotated; 0 where given up."""
     found = memory._sequences[sequence]
     table = found.tables[group]
     size = table.memory.pool.layout.block_size
     planes = [numbers_of(block, size)[kind][layer_slot].float() for block in table.blocks]
+    start = table.num_given_up * size
     if not planes:
         return torch.empty(0)
     rotation = (table.memory.rotation.keys, table.memory.rotation.values)[kind]
-    return rotate(torch.cat(planes, dim=1).transpose(0, 1)[: found.length], rotation)
+    held = torch.cat(planes, dim=1).transpose(0, 1)[: found.length - start]
+    gone = held.new_zeros((start, *held.shape[1:]))
+    return torch.cat((gone, rotate(held, rotation)))
+
+
+def first_held(memory, sequence: int, group: int) -> int:
+    """The first token that is not given up."""
+    table = memory._sequences[sequence].tables[group]
+    return table.num_given_up * table.memory.pool.layout.block_size
 
 
 def assert_holds(memory, spec, sequence: int, token_ids: list[int], *, tolerance=0.0) -> None:
@@ -98,8 +107,11 @@ def assert_holds(memory, spec, sequence: int, token_ids: list[int], *, tolerance
     for index, group in enumerate(spec.groups):
         for slot, layer in enumerate(group.layers):
             for kind in (0, 1):
-                held = contents(memory, sequence, index, slot, kind)
-                wanted = rows(token_ids, 0, layer, group.num_key_value_heads, group.head_dim, kind)
+                start = first_held(memory, sequence, index)
+                held = contents(memory, sequence, index, slot, kind)[start:]
+                assert start <= max(0, len(token_ids) - (group.window or len(token_ids)) + 1)
+                heads, dim = group.num_key_value_heads, group.head_dim
+                wanted = rows(token_ids, 0, layer, heads, dim, kind)[start:]
                 torch.testing.assert_close(held, wanted, atol=tolerance, rtol=tolerance)
 
 
@@ -108,7 +120,8 @@ def assert_consistent(memory) -> None:
     owners: dict[object, int] = {}
     for found in memory._sequences.values():
         for table in found.tables:
-            assert table.num_settled <= len(table.hashes) <= len(table.blocks)
+            assert table.num_given_up <= table.num_settled
+            assert table.num_settled <= len(table.hashes) <= table.num_blocks
             for block in table.blocks:
                 owners[block] = owners.get(block, 0) + 1
     for pool in (pool for of_group in memory._groups.memories for pool in of_group.pools):

@@ -8,6 +8,7 @@ import torch
 
 from engine.config import KVCodec
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
+from engine.memory.cold_store import MemoryColdStore
 from engine.memory.interface import AttentionGroup
 from tests.engine.memory.naive import NUM_HEADS, Driver, naive_attention, rows, tiny_spec
 
@@ -190,3 +191,81 @@ def test_fork_at_4000_tokens_takes_less_than_a_millisecond():
         assert memory.breakdown().tiers[0].num_blocks == 126 + 1
         memory.release(fork)
     assert min(times) < 1e-3
+
+
+WINDOWED = tiny_spec(AttentionGroup((0,), 2, 8), AttentionGroup((1, 2), 1, 8, window=20))
+
+
+def windowed(*, budget=BUDGET, store=None):
+    options = MemoryOptions(KVCodec.F32, 16, budget, slack_tokens=16)
+    return PagedAttentionMemory(WINDOWED, options, store=store)
+
+
+def read_in_pieces(driver, sequence, text, size=16):
+    for at in range(0, len(text), size):
+        driver.feed(sequence, text[:at], text[at : at + size])
+
+
+def test_a_window_holds_only_its_tokens_and_a_chunk():
+    memory = windowed()
+    driver = Driver(memory, WINDOWED)
+    sequence = memory.create()
+    read_in_pieces(driver, sequence, list(range(400)))
+    full, local = (memory._groups.memories[i].pool.layout.slab_bytes for i in (0, 1))
+    held = memory.breakdown().held_bytes
+    assert held == 25 * full + 3 * local
+    assert memory.breakdown().tiers[0].used_bytes == 25 * (full + local)
+
+
+def test_going_back_before_the_window_finds_its_blocks_again():
+    memory = windowed()
+    driver = Driver(memory, WINDOWED)
+    text = list(range(200))
+    sequence = memory.create()
+    read_in_pieces(driver, sequence, text)
+    assert memory.rollback_limit(sequence, 77) == 77
+    fork = memory.fork(sequence, 90)
+    driver.feed(fork, text[:90], [7, 8])
+    assert memory.truncate(sequence, 77) == 77
+    driver.feed(sequence, text[:77], [9])
+
+
+def test_a_window_that_is_gone_comes_back_from_the_store():
+    store = MemoryColdStore()
+    memory = windowed(store=store)
+    driver = Driver(memory, WINDOWED)
+    text = list(range(200))
+    sequence = memory.create()
+    read_in_pieces(driver, sequence, text)
+    store.submit(memory.snapshot(sequence, "chat", "main", b""))
+    drop_idle(memory)
+    assert memory.rollback_limit(sequence, 77) == 64
+    assert memory.truncate(sequence, 77) == 64
+    driver.feed(sequence, text[:64], [9])
+    again = windowed(store=store)
+    (manifest,) = store.read_manifests(WINDOWED.fingerprint, "chat")
+    restored, _, match = again.restore(manifest)
+    assert match.total == 200
+    assert again.breakdown().tiers[0].num_blocks == 13 + 3
+    Driver(again, WINDOWED).feed(restored, text, [5])
+
+
+def test_a_window_that_is_lost_says_what_can_be_reached():
+    memory = windowed()
+    driver = Driver(memory, WINDOWED)
+    text = list(range(200))
+    sequence = memory.create()
+    read_in_pieces(driver, sequence, text)
+    drop_idle(memory)
+    assert memory.fork(sequence, 100) is None
+    assert memory.rollback_limit(sequence, 100) == 0
+    assert memory.rollback_limit(sequence, 190) == 190
+    assert memory.truncate(sequence, 100) == 0
+    driver.feed(sequence, [], text[:5])
+
+
+def drop_idle(memory):
+    memory._writer.collect()
+    for of_group in memory._groups.memories:
+        for pool in of_group.pools:
+            pool.clear()

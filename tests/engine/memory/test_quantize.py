@@ -16,6 +16,7 @@ from tests.engine.memory.naive import (
     assert_consistent,
     assert_holds,
     contents,
+    first_held,
     naive_attention,
     rows,
     tiny_spec,
@@ -136,7 +137,10 @@ def test_a_restored_sequence_has_the_very_same_numbers(codec):
                 for kind in (0, 1):
                     left = contents(memory, sequence, index, slot, kind)
                     right = contents(again, restored, index, slot, kind)
-                    assert torch.equal(left, right)
+                    start = max(
+                        first_held(memory, sequence, index), first_held(again, restored, index)
+                    )
+                    assert torch.equal(left[start:], right[start:])
         assert write_tokens(memory, SPEC, sequence, known, [7] * 40)
         assert write_tokens(again, SPEC, restored, known, [7] * 40)
     assert_consistent(again)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.config import KVCodec
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
 from engine.memory.cold_store import MemoryColdStore
-from engine.memory.interface import AttentionGroup, StoredBlock
+from engine.memory.interface import AttentionGroup, MemorySpec, StoredBlock
 from tests.engine.memory.naive import (
     assert_consistent,
     assert_holds,
@@ -21,26 +21,32 @@ SPEC = tiny_spec(
     AttentionGroup((0, 2), num_key_value_heads=1, head_dim=2),
     AttentionGroup((1,), num_key_value_heads=2, head_dim=4),
 )
+WINDOWED = tiny_spec(
+    AttentionGroup((0,), num_key_value_heads=1, head_dim=2),
+    AttentionGroup((1,), num_key_value_heads=1, head_dim=4, window=20),
+)
 BLOCK_SIZE = 16
 NUM_BLOCKS = 24
 
 
-def build(store: MemoryColdStore, codec: KVCodec) -> PagedAttentionMemory:
-    probe = PagedAttentionMemory(SPEC, MemoryOptions(KVCodec.F32, BLOCK_SIZE, 0))
+def build(store: MemoryColdStore, codec: KVCodec, spec: MemorySpec) -> PagedAttentionMemory:
+    probe = PagedAttentionMemory(spec, MemoryOptions(KVCodec.F32, BLOCK_SIZE, 0))
     budget = probe.breakdown().bytes_per_token * BLOCK_SIZE * NUM_BLOCKS
-    return PagedAttentionMemory(SPEC, MemoryOptions(codec, BLOCK_SIZE, budget), store=store)
+    options = MemoryOptions(codec, BLOCK_SIZE, budget, slack_tokens=0)
+    return PagedAttentionMemory(spec, options, store=store)
 
 
 class MemoryMachine(RuleBasedStateMachine):
     """Every number of every sequence is what a list of tokens says it is, whatever happens."""
 
+    spec = SPEC
     codec = KVCodec.F32
     tolerance = 0.0
 
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryColdStore()
-        self.memory = build(self.store, self.codec)
+        self.memory = build(self.store, self.codec, self.spec)
         self.texts: dict[int, list[int]] = {}
         self.stored: dict[str, tuple[list[int], bytes]] = {}
         self.random = random.Random(0)
@@ -58,7 +64,7 @@ class MemoryMachine(RuleBasedStateMachine):
     def feed(self, index, size, token):
         sequence = self.pick(index)
         new = [token] * size
-        if write_tokens(self.memory, SPEC, sequence, self.texts[sequence], new):
+        if write_tokens(self.memory, self.spec, sequence, self.texts[sequence], new):
             self.texts[sequence] = self.texts[sequence] + new
 
     @precondition(lambda self: self.texts)
@@ -76,8 +82,11 @@ class MemoryMachine(RuleBasedStateMachine):
         sequence = self.pick(index)
         length = max(0, len(self.texts[sequence]) - cut)
         reached = self.memory.truncate(sequence, length)
-        assert reached == length or reached == length // BLOCK_SIZE * BLOCK_SIZE
+        self.check_reached(reached, length)
         self.texts[sequence] = self.texts[sequence][:reached]
+
+    def check_reached(self, reached, length):
+        assert reached == length or reached == length // BLOCK_SIZE * BLOCK_SIZE
 
     @precondition(lambda self: self.texts)
     @rule(index=st.integers(0, 5))
@@ -114,7 +123,7 @@ class MemoryMachine(RuleBasedStateMachine):
     def restore(self, name):
         if name not in self.stored or len(self.texts) >= 6:
             return
-        (manifest,) = self.store.read_manifests(SPEC.fingerprint, name)
+        (manifest,) = self.store.read_manifests(self.spec.fingerprint, name)
         sequence, log, match = self.memory.restore(manifest)
         text, wanted_log = self.stored[name]
         assert log == wanted_log
@@ -123,7 +132,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.memory = build(self.store, self.codec)
+        self.memory = build(self.store, self.codec, self.spec)
         self.texts = {}
 
     @precondition(lambda self: self.store.blocks)
@@ -140,7 +149,7 @@ class MemoryMachine(RuleBasedStateMachine):
     @invariant()
     def every_number_is_right(self):
         for sequence, text in self.texts.items():
-            assert_holds(self.memory, SPEC, sequence, text, tolerance=self.tolerance)
+            assert_holds(self.memory, self.spec, sequence, text, tolerance=self.tolerance)
         assert_consistent(self.memory)
 
 
@@ -151,7 +160,24 @@ class QuantisedMachine(MemoryMachine):
     tolerance = 0.03
 
 
+class WindowedMachine(MemoryMachine):
+    """The same where blocks leave a window, and may be lost for going back."""
+
+    spec = WINDOWED
+
+    def check_reached(self, reached, length):
+        assert reached <= length
+
+
+class QuantisedWindowedMachine(QuantisedMachine, WindowedMachine):
+    """Both."""
+
+
 TestMemory = MemoryMachine.TestCase
 TestMemory.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 TestQuantised = QuantisedMachine.TestCase
 TestQuantised.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestWindowed = WindowedMachine.TestCase
+TestWindowed.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestQuantisedWindowed = QuantisedWindowedMachine.TestCase
+TestQuantisedWindowed.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)
