@@ -44,7 +44,7 @@ from engine.layers.norm import RMSNorm
 from engine.layers.rope import RopeStyle
 from engine.models.llama import Block, Llama
 from engine.models.traits import HeadNorm
-from engine.quant.linear import FusedLinear, QuantLinear
+from engine.quant.linear import FusedLinear, QuantEmbedding, QuantLinear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from engine.layers.rope import RotaryEmbedding
     from engine.memory.interface import NativeLayout
 
-Floats = "npt.NDArray[np.float32]"
 _LANES = 16
 CODECS = {KVCodec.F16: Codec.F16, KVCodec.BF16: Codec.BF16, KVCodec.F32: Codec.F32}
 
@@ -77,7 +76,7 @@ def reason_against(model: Llama) -> str | None:
         return "the sizes of its layers"
     if config.temperature_scale or kind_of(int(model.output.ggml_type)) < 0:
         return "its output"
-    if not isinstance(model.output_norm, RMSNorm) or row_bytes(model.token_embd) < 0:
+    if not isinstance(model.output_norm, RMSNorm) or _row_bytes(model.token_embd) < 0:
         return "its embedding or final norm"
     return next((why for block in model.blk if (why := _reason_against_block(block))), None)
 
@@ -157,7 +156,7 @@ class ProgramBuilder:
         args = Embed(
             pointer(table.data),
             pointer(self._buffers.x),
-            row_bytes(table),
+            _row_bytes(table),
             config.hidden_size,
             int(table.ggml_type),
             config.embedding_scale,
@@ -365,6 +364,10 @@ def _parts(product: object) -> tuple[QuantLinear, ...]:
         return (product,)
     assert isinstance(product, FusedLinear)
     return product.parts
+
+
+def _row_bytes(table: QuantEmbedding) -> int:
+    return row_bytes(int(table.ggml_type), table.shape[1])
 
 
 def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:

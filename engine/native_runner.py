@@ -41,9 +41,7 @@ class NativeRunner:
     The model may be lazy: its float weights are never touched. Not for two threads at once.
     """
 
-    def __init__(
-        self, model: Model, *, num_threads: int, max_rows: int = DEFAULT_MAX_ROWS
-    ) -> None:
+    def __init__(self, model: Model, *, num_threads: int, max_rows: int = DEFAULT_MAX_ROWS) -> None:
         """Repack the weights, about a second per GB.
 
         max_rows: most tokens of one step. The model must be supported (``supports``).

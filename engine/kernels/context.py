@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -136,7 +136,7 @@ class Context:
         out = zeros((size,), np.uint8)
         assert data.nbytes >= rows * self._library.rp_row_bytes(ggml_type, columns)
         self._library.rp_pack(self._handle, ggml_type, pointer(data), rows, columns, pointer(out))
-        return PackedMatrix(out, kind_of(ggml_type), shape)
+        return PackedMatrix(out.view(np.uint8), kind_of(ggml_type), shape)
 
     def run(self, program: Program, step: Step) -> None:
         """Run a program on all threads.
@@ -192,18 +192,11 @@ def kind_of(ggml_type: int) -> int:
     return kind
 
 
-class GGUFRows(Protocol):
-    """Rows of a matrix in the file."""
-
-    ggml_type: int
-    shape: tuple[int, int]
-
-
-def row_bytes(table: GGUFRows) -> int:
-    """Return the bytes of one row, -1 for a type that cannot be read."""
+def row_bytes(ggml_type: int, columns: int) -> int:
+    """Return the bytes of one row in the file, -1 for a type that cannot be read."""
     library = load_library()
     assert library is not None
-    size: int = library.rp_row_bytes(int(table.ggml_type), table.shape[1])
+    size: int = library.rp_row_bytes(ggml_type, columns)
     return size
 
 

@@ -1,0 +1,106 @@
+// AVX-512 with VNNI: sixteen float lanes, 64-byte weight vectors of 16 rows x 4 columns.
+#pragma once
+#include <immintrin.h>
+
+#include <cstring>
+
+namespace RP_NS {
+
+using F = __m512;
+using I = __m512i;
+using W = __m512i;
+constexpr int R = 16;
+constexpr bool kIsSigned8 = false;  // signed weights become unsigned by adding 128
+
+RP_INLINE F fset(float x) { return _mm512_set1_ps(x); }
+RP_INLINE F fzero() { return _mm512_setzero_ps(); }
+RP_INLINE F fload(const float* p) { return _mm512_loadu_ps(p); }
+RP_INLINE void fstore(float* p, F v) { _mm512_storeu_ps(p, v); }
+RP_INLINE F fadd(F a, F b) { return _mm512_add_ps(a, b); }
+RP_INLINE F fsub(F a, F b) { return _mm512_sub_ps(a, b); }
+RP_INLINE F fmul(F a, F b) { return _mm512_mul_ps(a, b); }
+RP_INLINE F fdiv(F a, F b) { return _mm512_div_ps(a, b); }
+RP_INLINE F ffma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+RP_INLINE F fmaxv(F a, F b) { return _mm512_max_ps(a, b); }
+RP_INLINE F fminv(F a, F b) { return _mm512_min_ps(a, b); }
+RP_INLINE F fabsv(F a) { return _mm512_abs_ps(a); }
+RP_INLINE F fround(F a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+RP_INLINE F fcvt(I a) { return _mm512_cvtepi32_ps(a); }
+
+// a > b ? x : y
+RP_INLINE F fselect_gt(F a, F b, F x, F y) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x);
+}
+
+// 2^n of whole numbers n in -126..127
+RP_INLINE F fpow2(F n) {
+    const __m512i e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
+}
+
+RP_INLINE float fsum(F v) { return _mm512_reduce_add_ps(v); }
+RP_INLINE float fmaxh(F v) { return _mm512_reduce_max_ps(v); }
+
+RP_INLINE F fload_f16(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+RP_INLINE void fstore_f16(uint8_t* p, F v) {
+    const __m256i h = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), h);
+}
+
+RP_INLINE F fload_bf16(const uint8_t* p) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+RP_INLINE F fload_s8(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
+// Whole numbers in -128..127 to R bytes.
+RP_INLINE void fstore_s8(int8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+
+RP_INLINE W wload(const uint8_t* p) { return _mm512_loadu_si512(p); }
+RP_INLINE void wstore(uint8_t* p, W w) { _mm512_storeu_si512(p, w); }
+RP_INLINE W wbroadcast(const int8_t* p) {
+    int32_t x;
+    std::memcpy(&x, p, sizeof x);
+    return _mm512_set1_epi32(x);
+}
+RP_INLINE W wor(W a, W b) { return _mm512_or_si512(a, b); }
+RP_INLINE W wlow(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0x0f)); }
+RP_INLINE W whigh(W w) { return wlow(_mm512_srli_epi16(w, 4)); }
+
+// Bits SHIFT.. of every byte, moved to bit 4 and masked.
+template <int SHIFT>
+RP_INLINE W wplane(W w, char mask) {
+    if constexpr (SHIFT < 4)
+        return _mm512_and_si512(_mm512_slli_epi16(w, 4 - SHIFT), _mm512_set1_epi8(mask));
+    else
+        return _mm512_and_si512(_mm512_srli_epi16(w, SHIFT - 4), _mm512_set1_epi8(mask));
+}
+
+// Sum of products over the vectors of a group, exact in 32 bits.
+template <int DEPTH>
+struct Dot {
+    __m512i sum;
+
+    RP_INLINE_MEMBER void begin(int32_t init) { sum = _mm512_set1_epi32(init); }
+
+    template <int J>
+    RP_INLINE_MEMBER void add(W w, W a) {
+        if constexpr (DEPTH == 1) w = _mm512_xor_si512(w, _mm512_set1_epi8(-128));
+        sum = _mm512_dpbusd_epi32(sum, w, a);
+    }
+
+    RP_INLINE_MEMBER I end() const { return sum; }
+};
+
+}  // namespace RP_NS

@@ -1,0 +1,108 @@
+// NEON with the dot product instructions: four float lanes, vectors of 4 rows x 4 columns.
+#pragma once
+#include <arm_neon.h>
+
+#include <cstring>
+
+namespace RP_NS {
+
+using F = float32x4_t;
+using I = int32x4_t;
+using W = uint8x16_t;
+constexpr int R = 4;
+constexpr bool kIsSigned8 = true;
+
+RP_INLINE F fset(float x) { return vdupq_n_f32(x); }
+RP_INLINE F fzero() { return vdupq_n_f32(0.0f); }
+RP_INLINE F fload(const float* p) { return vld1q_f32(p); }
+RP_INLINE void fstore(float* p, F v) { vst1q_f32(p, v); }
+RP_INLINE F fadd(F a, F b) { return vaddq_f32(a, b); }
+RP_INLINE F fsub(F a, F b) { return vsubq_f32(a, b); }
+RP_INLINE F fmul(F a, F b) { return vmulq_f32(a, b); }
+RP_INLINE F fdiv(F a, F b) { return vdivq_f32(a, b); }
+RP_INLINE F ffma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+RP_INLINE F fmaxv(F a, F b) { return vmaxq_f32(a, b); }
+RP_INLINE F fminv(F a, F b) { return vminq_f32(a, b); }
+RP_INLINE F fabsv(F a) { return vabsq_f32(a); }
+RP_INLINE F fround(F a) { return vrndnq_f32(a); }
+RP_INLINE F fcvt(I a) { return vcvtq_f32_s32(a); }
+
+// a > b ? x : y
+RP_INLINE F fselect_gt(F a, F b, F x, F y) { return vbslq_f32(vcgtq_f32(a, b), x, y); }
+
+// 2^n of whole numbers n in -126..127
+RP_INLINE F fpow2(F n) {
+    const int32x4_t e = vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127));
+    return vreinterpretq_f32_s32(vshlq_n_s32(e, 23));
+}
+
+RP_INLINE float fsum(F v) { return vaddvq_f32(v); }
+RP_INLINE float fmaxh(F v) { return vmaxvq_f32(v); }
+
+RP_INLINE F fload_f16(const uint8_t* p) {
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
+
+RP_INLINE void fstore_f16(uint8_t* p, F v) {
+    vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v)));
+}
+
+RP_INLINE F fload_bf16(const uint8_t* p) {
+    const uint16x4_t h = vreinterpret_u16_u8(vld1_u8(p));
+    return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
+}
+
+RP_INLINE F fload_s8(const uint8_t* p) {
+    uint32_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    const int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(bytes)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+
+// Whole numbers in -128..127 to R bytes.
+RP_INLINE void fstore_s8(int8_t* p, F v) {
+    const int16x4_t h = vmovn_s32(vcvtnq_s32_f32(v));
+    const int8x8_t b = vmovn_s16(vcombine_s16(h, h));
+    const uint32_t bytes = vget_lane_u32(vreinterpret_u32_s8(b), 0);
+    std::memcpy(p, &bytes, sizeof bytes);
+}
+
+RP_INLINE W wload(const uint8_t* p) { return vld1q_u8(p); }
+RP_INLINE void wstore(uint8_t* p, W w) { vst1q_u8(p, w); }
+RP_INLINE W wbroadcast(const int8_t* p) {
+    uint32_t x;
+    std::memcpy(&x, p, sizeof x);
+    return vreinterpretq_u8_u32(vdupq_n_u32(x));
+}
+RP_INLINE W wor(W a, W b) { return vorrq_u8(a, b); }
+RP_INLINE W wlow(W w) { return vandq_u8(w, vdupq_n_u8(0x0f)); }
+RP_INLINE W whigh(W w) { return vshrq_n_u8(w, 4); }
+
+// Bits SHIFT.. of every byte, moved to bit 4 and masked.
+template <int SHIFT>
+RP_INLINE W wplane(W w, char mask) {
+    const uint8x16_t bits = vdupq_n_u8(static_cast<uint8_t>(mask));
+    if constexpr (SHIFT < 4)
+        return vandq_u8(vshlq_n_u8(w, 4 - SHIFT), bits);
+    else if constexpr (SHIFT == 4)
+        return vandq_u8(w, bits);
+    else
+        return vandq_u8(vshrq_n_u8(w, SHIFT - 4), bits);
+}
+
+// Sum of products over the vectors of a group, exact in 32 bits.
+template <int DEPTH>
+struct Dot {
+    int32x4_t sum;
+
+    RP_INLINE_MEMBER void begin(int32_t init) { sum = vdupq_n_s32(init); }
+
+    template <int J>
+    RP_INLINE_MEMBER void add(W w, W a) {
+        sum = vdotq_s32(sum, vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(a));
+    }
+
+    RP_INLINE_MEMBER I end() const { return sum; }
+};
+
+}  // namespace RP_NS

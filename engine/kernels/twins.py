@@ -1,0 +1,76 @@
+"""What the native operations compute, written plainly in torch: the oracle of their tests."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+GROUP_COLUMNS = 32
+
+
+def quantize_acts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantise activations to int8 in groups of 32 columns.
+
+    x: (T, C) float32, C a multiple of 32. Returns q (T, C) int8 and d (T, C / 32) float32 with
+    x = d * q.
+    """
+    groups = x.view(len(x), -1, GROUP_COLUMNS)
+    top = groups.abs().amax(-1, keepdim=True)
+    inverse = torch.where(top > 0, 127.0 / top, torch.zeros_like(top))
+    q = torch.round(groups * inverse).to(torch.int8)
+    return q.flatten(-2), (top / 127.0).squeeze(-1)
+
+
+def dequantize_acts(q: Tensor, d: Tensor) -> Tensor:
+    """Return d * q: (T, C) float32."""
+    return (q.view(len(q), -1, GROUP_COLUMNS).float() * d[..., None]).flatten(-2)
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Multiply quantised activations with exact weights.
+
+    x: (T, C) float32. weight: (N, C) float32. Returns (T, N) float32.
+    """
+    return F.linear(dequantize_acts(*quantize_acts(x)).double(), weight.double()).float()
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise rows. x: (T, C). Returns (T, C)."""
+    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def gate(gate: Tensor, up: Tensor | None, *, is_silu: bool) -> Tensor:
+    """Return act(gate) * up, each (T, I)."""
+    activated = F.silu(gate) if is_silu else F.gelu(gate, approximate="tanh")
+    return activated if up is None else activated * up
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    first_position: int,
+    *,
+    window: int | None = None,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attend causally; queries are scaled already.
+
+    q: (T, H, D) at positions first_position... k, v: (S, K, D). sinks: (H,). Returns (T, H, D).
+    """
+    per_kv = q.shape[1] // k.shape[1]
+    keys, values = (t.repeat_interleave(per_kv, 1).double() for t in (k, v))
+    scores = torch.einsum("thd,shd->hts", q.double(), keys)
+    if soft_cap:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    positions = first_position + torch.arange(q.shape[0])[:, None]
+    distance = positions - torch.arange(k.shape[0])
+    hidden = (distance < 0) | (distance >= (window or k.shape[0] + 1))
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        extra = sinks.double()[:, None, None].expand(-1, q.shape[0], 1)
+        scores = torch.cat([scores, extra], -1)
+    weights = scores.softmax(-1)[..., : k.shape[0]]
+    return torch.einsum("hts,shd->thd", weights, values).float()

@@ -1,0 +1,96 @@
+"""The native runner gives the logits of the torch path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import EngineConfig
+from engine.gguf_file import GGUFFile
+from engine.kernels import available
+from engine.loader import load_model
+from engine.memory.factory import build_memory
+from engine.memory.interface import Memory
+from engine.model_config import ModelConfig
+from engine.models import Model
+from engine.native_runner import NativeRunner
+from engine.quant.linear import Compute
+
+TOKENS = [(7919 * i + 13) % 40000 for i in range(200)]
+
+
+@dataclass
+class Both:
+    model: Model
+    memory: Memory
+    native: NativeRunner
+
+
+@pytest.fixture(scope="module")
+def both(smollm2_path: Path) -> Iterator[Both]:
+    if available() is None:
+        pytest.skip("the native kernels are not built")
+    file = GGUFFile.open(smollm2_path)
+    config = ModelConfig.from_gguf(file)
+    model = load_model(file, config, Compute(), is_lazy=True)
+    memory = build_memory(config.memory_spec(b"test"), EngineConfig(hot_budget_bytes=100 << 20))
+    assert NativeRunner.supports(model)
+    native = NativeRunner(model, num_threads=2)
+    yield Both(model, memory, native)
+    native.close()
+
+
+def evaluate(both: Both, sizes: list[int], *, is_native: bool) -> torch.Tensor:
+    """Evaluate TOKENS in pieces; return all logits."""
+    sequence, position, logits = both.memory.create(), 0, []
+    for size in sizes:
+        tokens = TOKENS[position : position + size]
+        assert both.memory.allocate([(sequence, size)])
+        view = both.memory.step([(sequence, size)])
+        positions = range(position, position + size)
+        if is_native:
+            logits.append(both.native.forward_batch(tokens, positions, view, range(size)))
+        else:
+            with torch.inference_mode():
+                logits.append(both.model(torch.tensor(tokens), torch.tensor(positions), view))
+        both.memory.commit(sequence, tokens)
+        position += size
+    both.memory.release(sequence)
+    both.memory.clear()
+    return torch.cat(logits)
+
+
+def test_logits_agree_with_the_torch_path(both: Both) -> None:
+    expected = evaluate(both, [100, 20], is_native=False)
+    logits = evaluate(both, [100, 20], is_native=True)
+    error = (logits - expected).square().mean().sqrt()
+    assert error < 0.1 * expected.std()
+    divergence = torch.nn.functional.kl_div(
+        logits.log_softmax(-1), expected.log_softmax(-1), log_target=True, reduction="batchmean"
+    )
+    assert divergence < 0.02
+
+
+def test_same_tokens_give_the_same_bits(both: Both) -> None:
+    first = evaluate(both, [64, 1, 1, 33], is_native=True)
+    assert torch.equal(first, evaluate(both, [64, 1, 1, 33], is_native=True))
+
+
+def test_batch_gives_what_each_sequence_gives_alone(both: Both) -> None:
+    alone = evaluate(both, [40, 1], is_native=True)[-1]
+    memory = both.memory
+    sequences = [memory.create() for _ in range(3)]
+    for sequence in sequences:
+        assert memory.allocate([(sequence, 40)])
+        view = memory.step([(sequence, 40)])
+        both.native.forward_batch(TOKENS[:40], range(40), view, [])
+        memory.commit(sequence, TOKENS[:40])
+    batch = [(sequence, 1) for sequence in sequences]
+    assert memory.allocate(batch)
+    logits = both.native.forward_batch([TOKENS[40]] * 3, [40] * 3, memory.step(batch), range(3))
+    for row in logits:
+        torch.testing.assert_close(row, alone, atol=0.5, rtol=0.1)
