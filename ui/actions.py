@@ -37,6 +37,19 @@ SPECS = (
     ),
     ActionSpec("rename", QT_TRANSLATE_NOOP("Actions", "Rename conversation"), ("F2",), "pencil"),
     ActionSpec("delete", QT_TRANSLATE_NOOP("Actions", "Delete conversation"), (), "trash-2"),
+    ActionSpec(
+        "chat_instructions",
+        QT_TRANSLATE_NOOP("Actions", "Instructions and sampling…"),
+        ("Ctrl+I",),
+        "file-text",
+    ),
+    ActionSpec(
+        "instructions", QT_TRANSLATE_NOOP("Actions", "For all conversations…"), (), "layers"
+    ),
+    ActionSpec("import", QT_TRANSLATE_NOOP("Actions", "Import conversations…"), (), "file-plus"),
+    ActionSpec("export_markdown", QT_TRANSLATE_NOOP("Actions", "This conversation, Markdown…")),
+    ActionSpec("export_json", QT_TRANSLATE_NOOP("Actions", "This conversation, JSON…")),
+    ActionSpec("export_all", QT_TRANSLATE_NOOP("Actions", "All conversations, JSON…")),
     ActionSpec("previous", QT_TRANSLATE_NOOP("Actions", "Conversation above"), ("Ctrl+PgUp",)),
     ActionSpec("next", QT_TRANSLATE_NOOP("Actions", "Conversation below"), ("Ctrl+PgDown",)),
     ActionSpec(
@@ -81,9 +94,12 @@ THEMES = {
 }
 _MENU: tuple[tuple[str, ...], ...] = (
     ("new_chat", "search", "rename", "delete"),
+    ("chat_instructions", "instructions"),
+    ("import",),
     ("open_model", "models", "unload"),
     ("show_conversations", "show_cache", "enter_sends", "settings"),
 )
+_EXPORT = ("export_markdown", "export_json", "export_all")
 _ZOOM = ("zoom_in", "zoom_out", "zoom_reset")
 _MENU_END: tuple[tuple[str, ...], ...] = (("shortcuts", "about"), ("quit",))
 
@@ -108,6 +124,7 @@ class Actions(QObject):
         self._theme_menu = QMenu(window)
         self._language_menu = QMenu(window)
         self._zoom_menu = QMenu(window)
+        self._export_menu = QMenu(window)
         self._fill_menu()
         self.retranslate()
 
@@ -128,6 +145,7 @@ class Actions(QObject):
         self._theme_menu.setIcon(icon("sun", theme.muted))
         self._language_menu.setIcon(icon("languages", theme.muted))
         self._zoom_menu.setIcon(icon("search", theme.muted))
+        self._export_menu.setIcon(icon("download", theme.muted))
 
     def retranslate(self) -> None:
         """Write every text in the language of the moment."""
@@ -139,6 +157,7 @@ class Actions(QObject):
         self._theme_menu.setTitle(self.tr("Appearance"))
         self._language_menu.setTitle(self.tr("Language"))
         self._zoom_menu.setTitle(self.tr("Text size"))
+        self._export_menu.setTitle(self.tr("Export"))
 
     def shortcut_list(self) -> list[tuple[str, str]]:
         """Return what can be reached by keys, with the keys as this system writes them."""
@@ -150,8 +169,11 @@ class Actions(QObject):
         ]
 
     def _fill_menu(self) -> None:
+        self._export_menu.addActions([self._by_name[name] for name in _EXPORT])
         for names in _MENU:
             self.menu.addActions([self._by_name[name] for name in names])
+            if "import" in names:
+                self.menu.addMenu(self._export_menu)
             self.menu.addSeparator()
         self._theme_menu.addActions(self.themes.actions())
         self._language_menu.addActions(self.languages.actions())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import shiboken6
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from app.errors import AppError
@@ -41,17 +42,24 @@ class Background(QObject):
         self._is_running = True
         threading.Thread(target=self._run, args=(call,), name=self._name, daemon=True).start()
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a call has not come back yet."""
+        return self._is_running
+
     def tell(self, fraction: float) -> None:
         """Report progress from inside the call."""
         self._told.emit(fraction)
 
     def _run(self, call: Callable[[], object]) -> None:
+        result, problem = None, ""
         try:
             result = call()
         except (AppError, EngineError, OSError) as error:
-            self._ended.emit(None, str(error))
-        else:
-            self._ended.emit(result, "")
+            problem = str(error)
+        # The window may have been closed in the meantime.
+        if shiboken6.isValid(self):
+            self._ended.emit(result, problem)
 
     @Slot(object, str)
     def _end(self, result: object, error: str) -> None:

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.conversation import Conversation
 from app.events import ConversationChanged, ErrorReport, ModelInfo, ModelLoading, Notice
 from ui.about import AboutDialog, ShortcutsDialog
 from ui.actions import Actions
@@ -28,15 +29,20 @@ from ui.chat.chat_pane import ChatPane
 from ui.conversations.open_chat import OpenChat
 from ui.conversations.pane import ConversationPane
 from ui.error_dialog import ErrorDialog
+from ui.exchange import Exchange, conversation_files
 from ui.frame import COLUMNS, DEFAULT_SIZE
+from ui.instructions.desk import InstructionsDesk
 from ui.models.dialog import ModelsDialog
 from ui.models.switching import ModelSwitch, model_files
+from ui.models.too_large import TooLargeDialog
 from ui.models.welcome import WelcomePage
+from ui.notifier import Notifier
 from ui.toast import Toast
 from ui.top_bar import TopBar
 from ui.window_state import WindowState
 
 if TYPE_CHECKING:
+    from app.memory_estimate import MemoryEstimate
     from app.services import Services
 
 Fetch = Callable[[Path, Callable[[float], None]], Path]
@@ -62,6 +68,9 @@ class MainWindow(QMainWindow):
         self.actions_ = Actions(self)
         self.models = ModelSwitch(services, self.bridge, self)
         self.chat = OpenChat(services, self.bridge, self.pane)
+        self.exchange = Exchange(services, self)
+        self.instructions = InstructionsDesk(services, appearance, self)
+        self.notifier = Notifier(services, self.bridge, self)
         self._fetch = fetch_starter
         self.starter = Background("starter", self)
         self._scan = Background("library", self)
@@ -71,13 +80,16 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(640, 480)
         self._connect_columns()
         self._connect_models()
+        self._connect_exchange()
         self._connect_actions()
         self._restore()
 
     def open_files(self, names: list[str]) -> None:
         """Open the model files among these names, and come to the front."""
         for path in model_files(names)[:1]:
-            self.models.load(path)
+            self.models.consider(path)
+        if conversations := conversation_files(names):
+            self.exchange.import_files(conversations)
         window = self.window()
         window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
         window.raise_()
@@ -99,7 +111,8 @@ class MainWindow(QMainWindow):
         super().closeEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if model_files([url.toLocalFile() for url in event.mimeData().urls()]):
+        names = [url.toLocalFile() for url in event.mimeData().urls()]
+        if model_files(names) or conversation_files(names):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
@@ -160,6 +173,7 @@ class MainWindow(QMainWindow):
         self.models.model_changed.connect(self._model_changed)
         self.models.loading.connect(self._model_loading)
         self.models.failed.connect(self.show_error)
+        self.models.too_large.connect(self._ask_about_memory)
         self.top.cancel_requested.connect(self.models.cancel)
         self.top.model.clicked.connect(self._show_models)
         self.pane.model_requested.connect(self._show_models)
@@ -172,6 +186,14 @@ class MainWindow(QMainWindow):
         self.starter.finished.connect(self.models.load)
         self._scan.finished.connect(self.welcome.set_entries)
 
+    def _connect_exchange(self) -> None:
+        row_menu = self.conversations.row_menu
+        row_menu.markdown_requested.connect(self.exchange.ask_for_markdown)
+        row_menu.json_requested.connect(self.exchange.ask_for_json)
+        row_menu.settings_requested.connect(self.instructions.open_for)
+        self.exchange.imported.connect(self._conversations_changed)
+        self.exchange.told.connect(self.toast.show_text)
+
     def _connect_actions(self) -> None:
         zoom = self._appearance.zoom_by
         slots = {
@@ -181,6 +203,12 @@ class MainWindow(QMainWindow):
             "delete": self.conversations.delete_current,
             "previous": partial(self.conversations.step, -1),
             "next": partial(self.conversations.step, 1),
+            "chat_instructions": self._show_instructions,
+            "instructions": self.instructions.open_general,
+            "import": self.exchange.ask_for_import,
+            "export_markdown": partial(self._with_open_chat, self.exchange.ask_for_markdown),
+            "export_json": partial(self._with_open_chat, self.exchange.ask_for_json),
+            "export_all": self.exchange.ask_for_all,
             "open_model": self.models.ask_for_file,
             "models": self._show_models,
             "unload": self.models.unload,
@@ -244,6 +272,8 @@ class MainWindow(QMainWindow):
         self.conversations.set_current(conversation_id)
         self._show_title()
         self._choose_page()
+        for name in ("rename", "delete", "export_markdown", "export_json"):
+            self.actions_[name].setEnabled(conversation_id is not None)
 
     @Slot(ConversationChanged)
     def _schedule_refresh(self, event: ConversationChanged) -> None:
@@ -278,6 +308,18 @@ class MainWindow(QMainWindow):
     def show_error(self, report: ErrorReport) -> None:
         """Say in plain words what went wrong."""
         ErrorDialog(report, self._appearance.theme, self).open()
+
+    def _with_open_chat(self, act: Callable[[Conversation], None]) -> None:
+        row = self.chat.conversation()
+        if row is not None:
+            act(row)
+
+    @Slot()
+    def _show_instructions(self) -> None:
+        if self.chat.current is None:
+            self.instructions.open_general()
+        else:
+            self.instructions.open_for(self.chat.current)
 
     # Models
 
@@ -315,6 +357,12 @@ class MainWindow(QMainWindow):
         dialog.unload_requested.connect(self.models.unload)
         dialog.open_requested.connect(self.models.ask_for_file)
         self.models.model_changed.connect(dialog.refresh)
+        dialog.open()
+
+    @Slot(Path, object)
+    def _ask_about_memory(self, path: Path, memory: MemoryEstimate) -> None:
+        dialog = TooLargeDialog(path, memory, self)
+        dialog.load_requested.connect(self.models.load)
         dialog.open()
 
     # Looks

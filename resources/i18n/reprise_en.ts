@@ -19,6 +19,33 @@
         </message>
     </context>
     <context>
+        <name>Exchange</name>
+        <message numerus="yes">
+            <source>%n conversation(s) imported</source>
+            <translation>
+                <numerusform>%n conversation imported</numerusform>
+                <numerusform>%n conversations imported</numerusform>
+            </translation>
+        </message>
+    </context>
+    <context>
+        <name>HistorySection</name>
+        <message numerus="yes">
+            <source>%n damaged block(s) dropped</source>
+            <translation>
+                <numerusform>%n damaged block dropped</numerusform>
+                <numerusform>%n damaged blocks dropped</numerusform>
+            </translation>
+        </message>
+        <message numerus="yes">
+            <source>Show all %n</source>
+            <translation>
+                <numerusform>Show all %n</numerusform>
+                <numerusform>Show all %n</numerusform>
+            </translation>
+        </message>
+    </context>
+    <context>
         <name>NowSection</name>
         <message numerus="yes">
             <source>Saving, %n write(s) to go</source>

@@ -130,6 +130,61 @@
             <source>Text size</source>
             <translation>文字大小</translation>
         </message>
+        <message>
+            <source>All conversations, JSON…</source>
+            <translation>所有对话，JSON…</translation>
+        </message>
+        <message>
+            <source>Export</source>
+            <translation>导出</translation>
+        </message>
+        <message>
+            <source>For all conversations…</source>
+            <translation>适用于所有对话…</translation>
+        </message>
+        <message>
+            <source>Import conversations…</source>
+            <translation>导入对话…</translation>
+        </message>
+        <message>
+            <source>Instructions and sampling…</source>
+            <translation>指令与采样…</translation>
+        </message>
+        <message>
+            <source>This conversation, JSON…</source>
+            <translation>当前对话，JSON…</translation>
+        </message>
+        <message>
+            <source>This conversation, Markdown…</source>
+            <translation>当前对话，Markdown…</translation>
+        </message>
+    </context>
+    <context>
+        <name>AdviceSection</name>
+        <message>
+            <source>Nothing is being kept on disk at the moment.</source>
+            <translation>目前没有向磁盘保存任何内容。</translation>
+        </message>
+        <message>
+            <source>Only {0} of what was known was reused in the last {1} turns.</source>
+            <translation>最近 {1} 轮中，已读内容只复用了 {0}。</translation>
+        </message>
+        <message>
+            <source>Show the setting</source>
+            <translation>查看相关设置</translation>
+        </message>
+        <message>
+            <source>The disk brings back {0} tokens a second; reading them anew makes {1}.</source>
+            <translation>磁盘每秒可取回 {0} 个词元，重新读取每秒为 {1} 个。</translation>
+        </message>
+        <message>
+            <source>The first word sometimes takes {0} instead of {1}.</source>
+            <translation>首个词有时要等 {0}，平时只需 {1}。</translation>
+        </message>
+        <message>
+            <source>{0} are held that no conversation in use explains.</source>
+            <translation>有 {0} 内存被占用，却不属于任何正在使用的对话。</translation>
+        </message>
     </context>
     <context>
         <name>Attachments</name>
@@ -167,6 +222,14 @@
         <message>
             <source>Cache panel</source>
             <translation>缓存面板</translation>
+        </message>
+        <message>
+            <source>Advice</source>
+            <translation>建议</translation>
+        </message>
+        <message>
+            <source>Kept on disk</source>
+            <translation>磁盘上的保留内容</translation>
         </message>
     </context>
     <context>
@@ -337,30 +400,6 @@
             <source>No conversations yet. Write a message to begin the first one.</source>
             <translation>还没有对话。写一条消息，开始第一个对话。</translation>
         </message>
-        <message>
-            <source>Rename</source>
-            <translation>重命名</translation>
-        </message>
-        <message>
-            <source>Unpin</source>
-            <translation>取消置顶</translation>
-        </message>
-        <message>
-            <source>Pin</source>
-            <translation>置顶</translation>
-        </message>
-        <message>
-            <source>Take out of the archive</source>
-            <translation>移出归档</translation>
-        </message>
-        <message>
-            <source>Archive</source>
-            <translation>归档</translation>
-        </message>
-        <message>
-            <source>Delete</source>
-            <translation>删除</translation>
-        </message>
     </context>
     <context>
         <name>EmptyState</name>
@@ -426,6 +465,201 @@
         <message>
             <source>Reprise met an error it did not expect. Your conversations are safe.</source>
             <translation>Reprise 遇到了意料之外的错误。您的对话是安全的。</translation>
+        </message>
+    </context>
+    <context>
+        <name>Exchange</name>
+        <message numerus="yes">
+            <source>%n conversation(s) imported</source>
+            <translation>
+                <numerusform>已导入 %n 个对话</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>Conversations (*.json)</source>
+            <translation>对话 (*.json)</translation>
+        </message>
+        <message>
+            <source>Export</source>
+            <translation>导出</translation>
+        </message>
+        <message>
+            <source>Import conversations</source>
+            <translation>导入对话</translation>
+        </message>
+        <message>
+            <source>JSON (*.json)</source>
+            <translation>JSON (*.json)</translation>
+        </message>
+        <message>
+            <source>Markdown (*.md)</source>
+            <translation>Markdown (*.md)</translation>
+        </message>
+        <message>
+            <source>Saved as {0}</source>
+            <translation>已保存为 {0}</translation>
+        </message>
+    </context>
+    <context>
+        <name>FoldersDialog</name>
+        <message>
+            <source>Add a folder</source>
+            <translation>添加文件夹</translation>
+        </message>
+        <message>
+            <source>Add a folder…</source>
+            <translation>添加文件夹…</translation>
+        </message>
+        <message>
+            <source>Close</source>
+            <translation>关闭</translation>
+        </message>
+        <message>
+            <source>Model folders</source>
+            <translation>模型文件夹</translation>
+        </message>
+        <message>
+            <source>Models are looked for in these folders and all folders inside them.</source>
+            <translation>将在这些文件夹及其所有子文件夹中查找模型。</translation>
+        </message>
+        <message>
+            <source>Remove from the list</source>
+            <translation>从列表中移除</translation>
+        </message>
+        <message>
+            <source>Remove {0}</source>
+            <translation>移除 {0}</translation>
+        </message>
+    </context>
+    <context>
+        <name>HistorySection</name>
+        <message numerus="yes">
+            <source>%n damaged block(s) dropped</source>
+            <translation>
+                <numerusform>已丢弃 %n 个损坏的块</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>A moment…</source>
+            <translation>请稍候…</translation>
+        </message>
+        <message>
+            <source>All {0} blocks are sound ({1})</source>
+            <translation>全部 {0} 个块完好（{1}）</translation>
+        </message>
+        <message>
+            <source>Check</source>
+            <translation>检查</translation>
+        </message>
+        <message>
+            <source>Deleted</source>
+            <translation>已删除</translation>
+        </message>
+        <message>
+            <source>Forgets what the models have read. The conversations themselves stay.</source>
+            <translation>忘掉模型已读的内容，对话本身会保留。</translation>
+        </message>
+        <message>
+            <source>Free all</source>
+            <translation>全部释放</translation>
+        </message>
+        <message>
+            <source>Free what is kept of {0}</source>
+            <translation>释放“{0}”的保留内容</translation>
+        </message>
+        <message>
+            <source>Free {0}</source>
+            <translation>释放 {0}</translation>
+        </message>
+        <message>
+            <source>New chat</source>
+            <translation>新对话</translation>
+        </message>
+        <message>
+            <source>Nothing is kept yet.</source>
+            <translation>还没有保留任何内容。</translation>
+        </message>
+        <message>
+            <source>Reads everything once and drops what is damaged.</source>
+            <translation>完整读取一遍，丢弃损坏的部分。</translation>
+        </message>
+        <message numerus="yes">
+            <source>Show all %n</source>
+            <translation>
+                <numerusform>显示全部 %n 个</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>Show fewer</source>
+            <translation>收起</translation>
+        </message>
+        <message>
+            <source>Shrink the file</source>
+            <translation>压缩文件</translation>
+        </message>
+        <message>
+            <source>{0}
+{1} tokens, {2} of its own, {3} shared with others, used {4}</source>
+            <translation>{0}
+{1} 个词元，独占 {2}，与其他对话共享 {3}，使用于{4}</translation>
+        </message>
+        <message>
+            <source>{0} freed</source>
+            <translation>已释放 {0}</translation>
+        </message>
+        <message>
+            <source>{0} given back, {1} in use</source>
+            <translation>已归还 {0}，仍使用 {1}</translation>
+        </message>
+    </context>
+    <context>
+        <name>InstructionsDesk</name>
+        <message>
+            <source>All conversations</source>
+            <translation>所有对话</translation>
+        </message>
+        <message>
+            <source>This conversation</source>
+            <translation>当前对话</translation>
+        </message>
+        <message>
+            <source>Told to the model before everything else. Changing it has the conversation read again once.</source>
+            <translation>在一切内容之前告诉模型。修改后，对话需要重新读取一次。</translation>
+        </message>
+        <message>
+            <source>Told to the model in every conversation without instructions of its own.</source>
+            <translation>在每个没有自己指令的对话中告诉模型。</translation>
+        </message>
+    </context>
+    <context>
+        <name>InstructionsDialog</name>
+        <message>
+            <source>As in all conversations</source>
+            <translation>与所有对话相同</translation>
+        </message>
+        <message>
+            <source>Cancel</source>
+            <translation>取消</translation>
+        </message>
+        <message>
+            <source>For example: Answer briefly, in plain words.</source>
+            <translation>例如：请用通俗的语言简短回答。</translation>
+        </message>
+        <message>
+            <source>Instructions</source>
+            <translation>指令</translation>
+        </message>
+        <message>
+            <source>Sampling</source>
+            <translation>采样</translation>
+        </message>
+        <message>
+            <source>Sampling as in all conversations</source>
+            <translation>采样与所有对话相同</translation>
+        </message>
+        <message>
+            <source>Save</source>
+            <translation>保存</translation>
         </message>
     </context>
     <context>
@@ -593,6 +827,10 @@
             <source>Load anyway</source>
             <translation>仍然加载</translation>
         </message>
+        <message>
+            <source>Folders…</source>
+            <translation>文件夹…</translation>
+        </message>
     </context>
     <context>
         <name>NowSection</name>
@@ -698,6 +936,69 @@
         </message>
     </context>
     <context>
+        <name>RowMenu</name>
+        <message>
+            <source>Archive</source>
+            <translation>归档</translation>
+        </message>
+        <message>
+            <source>Delete</source>
+            <translation>删除</translation>
+        </message>
+        <message>
+            <source>Export</source>
+            <translation>导出</translation>
+        </message>
+        <message>
+            <source>Folder</source>
+            <translation>文件夹</translation>
+        </message>
+        <message>
+            <source>Instructions and sampling…</source>
+            <translation>指令与采样…</translation>
+        </message>
+        <message>
+            <source>JSON, all branches…</source>
+            <translation>JSON，含所有分支…</translation>
+        </message>
+        <message>
+            <source>Markdown…</source>
+            <translation>Markdown…</translation>
+        </message>
+        <message>
+            <source>Name of the folder</source>
+            <translation>文件夹名称</translation>
+        </message>
+        <message>
+            <source>New folder</source>
+            <translation>新建文件夹</translation>
+        </message>
+        <message>
+            <source>New folder…</source>
+            <translation>新建文件夹…</translation>
+        </message>
+        <message>
+            <source>Pin</source>
+            <translation>置顶</translation>
+        </message>
+        <message>
+            <source>Rename</source>
+            <translation>重命名</translation>
+        </message>
+        <message>
+            <source>Take out of the archive</source>
+            <translation>移出归档</translation>
+        </message>
+        <message>
+            <source>Take out of the folder</source>
+            <translation>移出文件夹</translation>
+        </message>
+        <message>
+            <source>Unpin</source>
+            <translation>取消置顶</translation>
+        </message>
+    </context>
+    <context>
         <name>SafeModeDialog</name>
         <message>
             <source>Reprise did not end properly last time</source>
@@ -714,6 +1015,89 @@
         <message>
             <source>Start without a model</source>
             <translation>不加载模型启动</translation>
+        </message>
+    </context>
+    <context>
+        <name>SamplingForm</name>
+        <message>
+            <source>0 always takes the likeliest word.</source>
+            <translation>0 总是选最可能的词。</translation>
+        </message>
+        <message>
+            <source>1 is off; 1.1 discourages repeating.</source>
+            <translation>1 为关闭；1.1 可减少重复。</translation>
+        </message>
+        <message>
+            <source>Balanced</source>
+            <translation>均衡</translation>
+        </message>
+        <message>
+            <source>Discourages every word that was used.</source>
+            <translation>抑制所有用过的词。</translation>
+        </message>
+        <message>
+            <source>Discourages words the more they were used.</source>
+            <translation>用得越多的词抑制越强。</translation>
+        </message>
+        <message>
+            <source>Drops words rarer than this share of the likeliest.</source>
+            <translation>去掉概率低于最可能词这一比例的词。</translation>
+        </message>
+        <message>
+            <source>Frequency penalty</source>
+            <translation>频率惩罚</translation>
+        </message>
+        <message>
+            <source>Keeps the likeliest words up to this share; 1 is off.</source>
+            <translation>保留累计到此比例的最可能的词；1 为关闭。</translation>
+        </message>
+        <message>
+            <source>Keeps this many of the likeliest words; 0 is off.</source>
+            <translation>保留这么多最可能的词；0 为关闭。</translation>
+        </message>
+        <message>
+            <source>Lively</source>
+            <translation>活泼</translation>
+        </message>
+        <message>
+            <source>Min p</source>
+            <translation>Min p</translation>
+        </message>
+        <message>
+            <source>Precise</source>
+            <translation>精确</translation>
+        </message>
+        <message>
+            <source>Presence penalty</source>
+            <translation>存在惩罚</translation>
+        </message>
+        <message>
+            <source>Repetition penalty</source>
+            <translation>重复惩罚</translation>
+        </message>
+        <message>
+            <source>Seed</source>
+            <translation>随机种子</translation>
+        </message>
+        <message>
+            <source>Temperature</source>
+            <translation>温度</translation>
+        </message>
+        <message>
+            <source>The same seed gives the same reply again.</source>
+            <translation>相同的种子会得到相同的回复。</translation>
+        </message>
+        <message>
+            <source>Top k</source>
+            <translation>Top k</translation>
+        </message>
+        <message>
+            <source>Top p</source>
+            <translation>Top p</translation>
+        </message>
+        <message>
+            <source>another one each time</source>
+            <translation>每次不同</translation>
         </message>
     </context>
     <context>
@@ -810,6 +1194,14 @@
             <source>Idle conversations move from memory to disk.</source>
             <translation>空闲的对话会从内存移到磁盘。</translation>
         </message>
+        <message>
+            <source>Brings the likely next conversations into memory while nothing runs.</source>
+            <translation>空闲时把接下来可能用到的对话提前取入内存。</translation>
+        </message>
+        <message>
+            <source>Fetch ahead</source>
+            <translation>预先取入</translation>
+        </message>
     </context>
     <context>
         <name>ShortcutsDialog</name>
@@ -866,6 +1258,29 @@
         <message>
             <source>{0} of {1}</source>
             <translation>{0} / {1}</translation>
+        </message>
+    </context>
+    <context>
+        <name>TooLargeDialog</name>
+        <message>
+            <source>Cancel</source>
+            <translation>取消</translation>
+        </message>
+        <message>
+            <source>Load anyway</source>
+            <translation>仍然加载</translation>
+        </message>
+        <message>
+            <source>Not enough free memory</source>
+            <translation>可用内存不足</translation>
+        </message>
+        <message>
+            <source>The system would have to use the disk instead, which is many times slower. A shorter context length takes less.</source>
+            <translation>系统将不得不使用磁盘代替，速度会慢许多倍。缩短上下文长度可减少占用。</translation>
+        </message>
+        <message>
+            <source>{0} may not fit into memory</source>
+            <translation>{0} 可能放不进内存</translation>
         </message>
     </context>
     <context>

@@ -21,6 +21,10 @@ from app.conversation import (
 from app.events import AppEvent, CacheChanged, ConversationChanged, Listener, ModelInfo, ModelLoaded
 from app.model_library import ModelEntry
 from app.settings import Settings
+from app.store.kv_store import Compacted, Verified
+from app.store.kv_usage import ConversationUse
+from app.transcript import Transcript
+from engine.config import SamplingParams
 from engine.events import ReusedTokens, Timing, Usage
 from engine.memory.interface import MemoryBreakdown, TierUse
 
@@ -225,6 +229,12 @@ class FakeChat:
     def set_draft(self, conversation_id: str, text: str) -> None:
         self.rows[conversation_id] = replace(self.rows[conversation_id], draft=text)
 
+    def set_system_prompt(self, conversation_id: str, text: str) -> None:
+        self._change(conversation_id, system_prompt=text)
+
+    def set_sampling(self, conversation_id: str, sampling: SamplingParams | None) -> None:
+        self._change(conversation_id, sampling=sampling)
+
     def search(self, text: str) -> list[SearchHit]:
         return [
             SearchHit(row.id, None, f"… the \u2068{text}\u2069 as it was said in the text")
@@ -266,6 +276,64 @@ class FakeChat:
         now = datetime.now(UTC)
         number = next(self.ids)
         return Message(f"m{number}", conversation_id, None, role, text, now, status=status)
+
+
+@dataclass
+class FakeChats:
+    """The part of ChatStore that import, export and the history use."""
+
+    chat: FakeChat
+    imported: list[Transcript] = field(default_factory=list)
+
+    def add_transcript(self, transcript: Transcript) -> None:
+        self.imported.append(transcript)
+
+    def path(self, conversation_id: str) -> list[Message]:
+        return self.chat.path(conversation_id)
+
+    def messages(self, conversation_id: str) -> list[Message]:
+        return self.chat.path(conversation_id)
+
+    def conversations(self, *, include_archived: bool = False) -> list[Conversation]:
+        return self.chat.conversations(include_archived=include_archived)
+
+
+@dataclass
+class FakeKV:
+    """A store of states with a few conversations in it."""
+
+    uses: list[ConversationUse] = field(default_factory=list)
+
+    def usage(self) -> list[ConversationUse]:
+        return list(self.uses)
+
+    def used_bytes(self) -> int:
+        return sum(use.own_bytes for use in self.uses)
+
+    def forget(self, conversation_id: str) -> None:
+        self.uses = [use for use in self.uses if use.conversation_id != conversation_id]
+
+    def flush(self, timeout: float) -> bool:
+        return True
+
+    def clear(self) -> int:
+        freed, self.uses = self.used_bytes(), []
+        return freed
+
+    def verify(self) -> Verified:
+        return Verified(len(self.uses), self.used_bytes(), 0)
+
+    def compact(self) -> Compacted:
+        return Compacted(self.used_bytes() + 3 * MIB, self.used_bytes())
+
+
+def fake_uses() -> list[ConversationUse]:
+    """Return what seven conversations keep, biggest first."""
+    last_use = int(NOW.timestamp() * 1e6)
+    return [
+        ConversationUse(f"c{n}", b"\x01" * 32, 1, 3953, 124, (90 - 10 * n) * MIB, 4 * MIB, last_use)
+        for n in range(7)
+    ]
 
 
 @dataclass
@@ -330,6 +398,8 @@ class FakeServices:
         self.worker = FakeWorker()
         self.library = FakeLibrary(() if is_empty else fake_entries())
         self.chat = FakeChat(self.emit)
+        self.chats = FakeChats(self.chat)
+        self.kv = FakeKV([] if is_empty else fake_uses())
         self.is_closed = False
         if not is_empty:
             self.chat.rows = {row.id: row for row in fake_conversations()}

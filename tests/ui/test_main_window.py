@@ -2,18 +2,34 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent, QImage
+from PySide6.QtGui import QDropEvent, QGuiApplication, QImage
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
 
-from app.events import ErrorReport, ModelFailed, ModelLoading, ModelUnloaded, Notice
-from tests.ui.fakes import MODEL, FakeServices
+from app.conversation import MessageStatus
+from app.events import (
+    ErrorReport,
+    ModelFailed,
+    ModelLoading,
+    ModelUnloaded,
+    Notice,
+    ReplyFinished,
+)
+from app.export import to_json
+from app.importers import read_file
+from app.memory_estimate import MemoryEstimate
+from tests.ui.fakes import GIB, MODEL, STATS, FakeServices
 from ui.appearance import Appearance
 from ui.error_dialog import ErrorDialog
+from ui.exchange import file_name
+from ui.instructions.dialog import InstructionsDialog
 from ui.main_window import MainWindow
+from ui.models.too_large import TooLargeDialog
+from ui.notifier import is_long
 from ui.window_state import WindowState
 
 
@@ -76,15 +92,13 @@ def test_failed_load_is_explained(qtbot, shown: MainWindow, services: FakeServic
     qtbot.waitUntil(lambda: shown.findChild(ErrorDialog) is not None)
     dialog = shown.findChild(ErrorDialog)
     dialog.copy_details()
-    from PySide6.QtGui import QGuiApplication
-
     copied = QGuiApplication.clipboard().text()
     assert "ModelFileError: The file ends too early." in copied
     assert "offset 1234" in copied
     dialog.close()
 
 
-def test_dropped_model_is_loaded(shown: MainWindow, services: FakeServices) -> None:
+def test_dropped_model_is_loaded(qtbot, shown: MainWindow, services: FakeServices) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile("/models/a.gguf")])
     drop = QDropEvent(
@@ -95,7 +109,89 @@ def test_dropped_model_is_loaded(shown: MainWindow, services: FakeServices) -> N
         Qt.KeyboardModifier.NoModifier,
     )
     shown.dropEvent(drop)
-    assert services.worker.calls == [("load_model", Path("/models/a.gguf"))]
+    qtbot.waitUntil(lambda: services.worker.calls == [("load_model", Path("/models/a.gguf"))])
+
+
+def test_too_large_a_file_is_loaded_only_after_an_answer(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    memory = MemoryEstimate(60 * GIB, GIB, 8192, 4 * GIB)
+    shown.models.too_large.emit(Path("/models/big.gguf"), memory)
+    dialog = shown.findChild(TooLargeDialog)
+    assert services.worker.calls == []
+    qtbot.mouseClick(dialog.anyway, Qt.MouseButton.LeftButton)
+    assert services.worker.calls == [("load_model", Path("/models/big.gguf"))]
+
+
+def test_dropped_conversations_are_imported(
+    qtbot, shown: MainWindow, services: FakeServices, tmp_path: Path
+) -> None:
+    file = tmp_path / "chats.json"
+    row = services.chat.conversations()[0]
+    file.write_text(to_json([(row, services.chats.messages(row.id))]), encoding="utf-8")
+    shown.open_files([str(file)])
+    qtbot.waitUntil(lambda: shown.toast.text() == "1 conversation imported")
+    assert [t.title for t in services.chats.imported] == [row.title]
+    file.write_text("{}", encoding="utf-8")
+    shown.open_files([str(file)])
+    qtbot.waitUntil(lambda: shown.toast.text().startswith("This file holds no conversations"))
+
+
+def test_conversation_is_exported_for_people_and_for_programs(
+    qtbot, shown: MainWindow, services: FakeServices, tmp_path: Path
+) -> None:
+    row = services.chat.conversations()[0]
+    shown.exchange.export_markdown(row, tmp_path / "a.md")
+    qtbot.waitUntil(lambda: shown.toast.text() == "Saved as a.md")
+    assert (tmp_path / "a.md").read_text("utf-8").startswith(f"# {row.title}")
+    shown.exchange.export_json(None, tmp_path / "all.json")
+    qtbot.waitUntil(lambda: shown.toast.text() == "Saved as all.json")
+    assert len(read_file(tmp_path / "all.json")) == len(services.chat.conversations())
+
+
+def test_file_names_are_fit_for_every_system() -> None:
+    assert file_name('What is "a/b"? \n') == "What is a b"
+    assert file_name("..") == "conversation"
+
+
+def test_instructions_of_one_conversation_and_of_all(
+    shown: MainWindow, services: FakeServices
+) -> None:
+    services.settings.update(system_prompt="Be brief.")
+    shown.conversations.opened.emit("c1", "")
+    shown.actions_["chat_instructions"].trigger()
+    dialog = shown.findChild(InstructionsDialog)
+    assert dialog.follows.isChecked()
+    assert dialog.prompt.placeholderText() == "Be brief."
+    dialog.prompt.setPlainText("Speak like a sailor. ")
+    dialog.follows.click()
+    dialog.form.presets["precise"].click()
+    dialog.save()
+    assert services.chat.rows["c1"].system_prompt == "Speak like a sailor."
+    assert services.chat.rows["c1"].sampling.temperature == 0.0
+    shown.instructions.open_general()
+    general = next(d for d in shown.findChildren(InstructionsDialog) if d is not dialog)
+    assert not general.follows.isVisible()
+    general.form.seed.setText("7")
+    general.save()
+    assert services.settings.value.sampling.seed == 7
+
+
+def test_long_reply_is_told_only_while_nobody_looks(
+    qtbot, monkeypatch, shown: MainWindow, services: FakeServices
+) -> None:
+    stats = replace(STATS, timing=replace(STATS.timing, first_token_ms=20_000.0))
+    message = replace(services.chat.path("c1")[-1], stats=stats)
+    assert is_long(message)
+    assert not is_long(replace(message, status=MessageStatus.STOPPED))
+    monkeypatch.setattr(QGuiApplication, "focusWindow", lambda: None)
+    services.settings.update(notify_when_done=False)
+    services.emit(ReplyFinished(message))
+    qtbot.wait(60)
+    assert shown.notifier.last == ""
+    services.settings.update(notify_when_done=True)
+    services.emit(ReplyFinished(message))
+    qtbot.waitUntil(lambda: shown.notifier.last == services.chat.rows["c1"].title)
 
 
 def test_reload_loads_the_same_file_again(qtbot, shown: MainWindow, services: FakeServices) -> None:

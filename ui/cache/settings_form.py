@@ -26,7 +26,7 @@ PLAIN = (
     "hot_budget_bytes",
     "cold_budget_bytes",
 )
-EXPERT = ("block_size", "num_threads", "session_timeout_minutes")
+EXPERT = ("prefetch", "block_size", "num_threads", "session_timeout_minutes")
 
 
 class SettingsForm(QWidget):
@@ -67,6 +67,15 @@ class SettingsForm(QWidget):
     def focus_first(self) -> None:
         """Put the cursor on the first setting."""
         self.rows["keep_conversations_ready"].control().setFocus()
+
+    def reveal(self, name: str) -> SettingRow | None:
+        """Unfold what hides a setting, put the cursor there, and return its row."""
+        row = self.rows.get(name)
+        if row is not None:
+            if name in EXPERT:
+                self.more.setChecked(True)
+            row.control().setFocus()
+        return row
 
     def apply_theme(self, theme: Theme, zoom: float) -> None:
         """Take over colours and sizes."""
@@ -149,6 +158,7 @@ class SettingsForm(QWidget):
     def _build_rows(self, theme: Theme) -> dict[str, SettingRow]:
         kinds = {
             "keep_conversations_ready": SwitchRow,
+            "prefetch": SwitchRow,
             "hot_budget_bytes": SliderRow,
             "cold_budget_bytes": SliderRow,
         }
@@ -211,6 +221,10 @@ class SettingsForm(QWidget):
             "cold_budget_bytes": (
                 self.tr("Disk budget"),
                 self.tr("The longest unused conversations make room for new ones."),
+            ),
+            "prefetch": (
+                self.tr("Fetch ahead"),
+                self.tr("Brings the likely next conversations into memory while nothing runs."),
             ),
             "block_size": (
                 self.tr("Block size"),

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QModelIndex, QPoint, QSize, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import (
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QSize,
+    Qt,
+    QTimer,
+    Signal,
+    Slot,
+)
 from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -21,6 +30,7 @@ from PySide6.QtWidgets import (
 from app.conversation import Conversation
 from ui.conversations.delegate import ConversationDelegate
 from ui.conversations.model import ConversationListModel, ItemRole, grouped
+from ui.conversations.row_menu import RowMenu
 from ui.icons import icon
 from ui.theme import Theme, beside_icon
 
@@ -140,6 +150,7 @@ class ConversationPane(QWidget):
         layout.setSpacing(8)
         layout.addLayout(self._build_top())
         self.view = self._build_view()
+        self.row_menu = RowMenu(self._services.chat, self.view)
         self._empty = QLabel(alignment=Qt.AlignmentFlag.AlignTop, wordWrap=True)
         self._empty.setProperty("role", "muted")
         self._empty.setContentsMargins(20, 8, 20, 8)
@@ -193,6 +204,7 @@ class ConversationPane(QWidget):
         delete = QShortcut(QKeySequence("Shift+Delete"), self.view, self._delete_selected)
         delete.setContext(Qt.ShortcutContext.WidgetShortcut)
         self.search.left.connect(self._leave_search)
+        self.row_menu.delete_requested.connect(self._delete)
 
     def _start_timers(self) -> None:
         self._search_timer = QTimer(self, interval=SEARCH_PAUSE_MS, singleShot=True)
@@ -275,24 +287,7 @@ class ConversationPane(QWidget):
     def build_menu(self, index: QModelIndex) -> QMenu:
         """Return the context menu of a row."""
         row: Conversation = index.data(ItemRole.CONVERSATION)
-        chat = self._services.chat
-        menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        ink = self._theme.muted
-        menu.addAction(icon("pencil", ink), self.tr("Rename"), lambda: self.view.edit(index))
-        menu.addAction(
-            icon("pin-off" if row.is_pinned else "pin", ink),
-            self.tr("Unpin") if row.is_pinned else self.tr("Pin"),
-            lambda: chat.set_pinned(row.id, not row.is_pinned),
-        )
-        menu.addAction(
-            icon("archive-restore" if row.is_archived else "archive", ink),
-            self.tr("Take out of the archive") if row.is_archived else self.tr("Archive"),
-            lambda: chat.set_archived(row.id, not row.is_archived),
-        )
-        menu.addSeparator()
-        menu.addAction(icon("trash-2", ink), self.tr("Delete"), lambda: self._delete(row.id))
-        return menu
+        return self.row_menu.build(QPersistentModelIndex(index), row, self._theme)
 
     @Slot()
     def _delete_selected(self) -> None:
@@ -300,6 +295,7 @@ class ConversationPane(QWidget):
         if index.isValid():
             self._delete(index.data(ItemRole.ID))
 
+    @Slot(str)
     def _delete(self, conversation_id: str) -> None:
         self._services.chat.delete_conversation(conversation_id)
         self.deleted.emit(conversation_id)

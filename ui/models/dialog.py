@@ -21,9 +21,10 @@ from PySide6.QtWidgets import (
 
 from app.memory_estimate import MemoryEstimate, estimate_memory
 from ui.background import Background
-from ui.formats import count_text, size_text
 from ui.icons import icon
+from ui.models.folders import FoldersDialog
 from ui.models.library_model import EntryDelegate, EntryRole, LibraryModel
+from ui.models.memory_words import memory_words
 from ui.theme import Theme, beside_icon
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class ModelsDialog(QDialog):
         super().__init__(parent)
         self._estimate_memory = estimate
         self._services = services
+        self._theme = theme
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(self.tr("Models"))
         self.resize(620, 520)
@@ -99,6 +101,7 @@ class ModelsDialog(QDialog):
 
     def _build_top(self, theme: Theme) -> QHBoxLayout:
         row = QHBoxLayout()
+        row.setSpacing(8)
         title = QLabel(self.tr("Models"))
         title.setProperty("role", "title")
         open_file = QPushButton(
@@ -106,8 +109,12 @@ class ModelsDialog(QDialog):
         )
         open_file.setAutoDefault(False)
         open_file.clicked.connect(self.open_requested)
+        folders = QPushButton(icon("folder", theme.text), beside_icon(self.tr("Folders…")))
+        folders.setAutoDefault(False)
+        folders.clicked.connect(self._show_folders)
         row.addWidget(title)
         row.addStretch()
+        row.addWidget(folders)
         row.addWidget(open_file)
         return row
 
@@ -163,16 +170,7 @@ class ModelsDialog(QDialog):
 
     @Slot(object)
     def _show_estimate(self, memory: MemoryEstimate) -> None:
-        text = self.tr("Needs about {0}: {1} for the model, {2} for {3} tokens. {4} are free.")
-        self._estimate.setText(
-            text.format(
-                size_text(memory.total_bytes),
-                size_text(memory.weight_bytes),
-                size_text(memory.context_bytes),
-                count_text(memory.context_length),
-                size_text(memory.free_bytes),
-            )
-        )
+        self._estimate.setText(memory_words(memory))
         self._color_estimate("muted" if memory.fits else "danger")
         self._load.setText(self.tr("Load") if memory.fits else self.tr("Load anyway"))
 
@@ -184,6 +182,12 @@ class ModelsDialog(QDialog):
     def _color_estimate(self, role: str) -> None:
         self._estimate.setProperty("role", role)
         self._estimate.style().polish(self._estimate)
+
+    @Slot()
+    def _show_folders(self) -> None:
+        dialog = FoldersDialog(self._services, self._theme, self)
+        dialog.changed.connect(self.refresh)
+        dialog.open()
 
     @Slot()
     def _load_selected(self, index: QModelIndex | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from PySide6.QtCore import QObject, Signal, Slot
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.events import ErrorReport, ModelFailed, ModelInfo, ModelLoaded, ModelLoading, ModelUnloaded
+from app.memory_estimate import MemoryEstimate, estimate_memory
+from ui.background import Background
 from ui.bridge import Bridge
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ class ModelSwitch(QObject):
     """The model's part of the window's business."""
 
     model_changed = Signal(object)
+    too_large = Signal(Path, object)
+    """A file that was opened or dropped, and its MemoryEstimate, which does not fit."""
     loading = Signal(ModelLoading, str)
     failed = Signal(ErrorReport)
 
@@ -30,6 +35,10 @@ class ModelSwitch(QObject):
         self._window = window
         self.info: ModelInfo | None = services.worker.model
         self.is_loading = False
+        self._measure = Background("estimate", self)
+        self._measure.finished.connect(self._measured)
+        self._considered = Path()
+        self._measure.failed.connect(self._load_considered)
         bridge.model_loading.connect(self._show_loading)
         bridge.model_loaded.connect(self._loaded)
         bridge.model_unloaded.connect(self._unloaded)
@@ -38,6 +47,19 @@ class ModelSwitch(QObject):
     def load(self, path: Path) -> None:
         """Load a model in place of the present one."""
         self._services.worker.load_model(path)
+
+    def consider(self, path: Path) -> None:
+        """Load a model that fits into memory; of one that does not, tell ``too_large``."""
+        self._considered = path
+        settings = self._services.settings.value
+        self._measure.start(
+            partial(
+                estimate_memory,
+                path,
+                context_length=settings.context_length,
+                codec=settings.kv_codec,
+            )
+        )
 
     def load_last(self) -> None:
         """Load the model used last, where its file still is."""
@@ -71,7 +93,19 @@ class ModelSwitch(QObject):
             self.tr("Models (*.gguf)"),
         )
         if name:
-            self.load(Path(name))
+            self.consider(Path(name))
+
+    @Slot(object)
+    def _measured(self, memory: MemoryEstimate) -> None:
+        if memory.fits:
+            self.load(self._considered)
+        else:
+            self.too_large.emit(self._considered, memory)
+
+    @Slot(str)
+    def _load_considered(self, problem: str) -> None:
+        # What is wrong with the file is told better by the attempt to load it.
+        self.load(self._considered)
 
     @Slot(ModelLoading)
     def _show_loading(self, event: ModelLoading) -> None:

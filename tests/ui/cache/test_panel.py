@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 
+from app.events import Advice, AdviceKind
 from app.settings import Settings
 from engine.memory.interface import TierUse
 from tests.ui.fakes import CACHE, GIB, MODEL, FakeServices
+from ui.cache.history import NUM_SHOWN, ElidedLabel
 from ui.cache.panel import CachePanel
 from ui.theme import Theme
 
@@ -142,3 +144,46 @@ def test_every_setting_has_a_name_and_a_sentence(panel: CachePanel) -> None:
     for name, row in panel.form.rows.items():
         assert row.control().accessibleName(), name
         assert row.control().accessibleDescription(), name
+
+
+def test_history_lists_what_is_kept_and_frees_it(
+    qtbot, panel: CachePanel, services: FakeServices
+) -> None:
+    history = panel.history
+    qtbot.waitUntil(lambda: len(history.findChildren(ElidedLabel)) == NUM_SHOWN)
+    assert history._more.text() == "Show all 7"
+    history.free("c0")
+    qtbot.waitUntil(lambda: history._answer.text() == "90 MB freed")
+    history.check()
+    qtbot.waitUntil(lambda: history._answer.text().startswith("All 6 blocks are sound"))
+    history.compact()
+    qtbot.waitUntil(lambda: history._answer.text().startswith("3.0 MB given back"))
+    history.free_all()
+    qtbot.waitUntil(lambda: history._empty.isVisible() and not history._buttons.isVisible())
+    assert services.kv.uses == []
+
+
+def test_advice_is_shown_with_its_numbers_and_leads_to_the_setting(
+    qtbot, panel: CachePanel
+) -> None:
+    assert not panel.advice.isVisible()
+    low = Advice(AdviceKind.LOW_REUSE, (("reuse_rate", 0.31), ("num_turns", 12.0)), "block_size")
+    disk = Advice(AdviceKind.NOT_KEPT, (("cold_budget_bytes", 0.0),))
+    panel.show_cache(replace(CACHE, advice=(low, disk), cold_error="The disk is full."))
+    words = [label.text() for label in panel.advice.findChildren(QLabel) if label.text()]
+    assert words == [
+        "Only 31 % of what was known was reused in the last 12 turns.",
+        "The disk is full.",
+    ]
+    link = next(b for b in panel.advice.findChildren(QPushButton) if b.isVisible())
+    qtbot.mouseClick(link, Qt.MouseButton.LeftButton)
+    assert panel.form.rows["block_size"].isVisible()
+    panel.show_cache(CACHE)
+    assert not panel.advice.isVisible()
+
+
+def test_every_kind_of_advice_has_words(panel: CachePanel) -> None:
+    names = ("reuse_rate", "num_turns", "held_bytes", "hot_bytes", "slow_ms", "usual_ms")
+    names += ("restored_tokens_per_second", "read_tokens_per_second", "cold_budget_bytes")
+    values = tuple((name, 2.0) for name in names)
+    assert len({panel.advice.words(Advice(kind, values)) for kind in AdviceKind}) == len(AdviceKind)

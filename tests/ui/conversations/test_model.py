@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from PySide6.QtCore import QModelIndex, Qt
 
-from tests.ui.fakes import FakeServices
+from tests.ui.fakes import FakeServices, fake_conversations
 from ui.conversations.model import ConversationListModel, ItemRole, grouped
+from ui.formats import ago_text
 
 
 @pytest.fixture
@@ -86,4 +87,5 @@ def test_rename_asks_and_does_not_change_the_row(model: ConversationListModel) -
 
 def test_rows_can_be_heard(model: ConversationListModel) -> None:
     spoken = model.index(2).data(Qt.ItemDataRole.AccessibleTextRole)
-    assert spoken == "Refactor the invoice parser, 40 min ago, ready: 0.1 s, unread"
+    age = ago_text(fake_conversations()[2].updated_at)
+    assert spoken == f"Refactor the invoice parser, {age}, ready: 0.1 s, unread"

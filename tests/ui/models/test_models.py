@@ -12,6 +12,7 @@ from app.memory_estimate import MemoryEstimate
 from tests.ui.fakes import GIB, MIB, MODEL, FakeServices, fake_entries
 from ui.background import Background
 from ui.models.dialog import ModelsDialog
+from ui.models.folders import FoldersDialog
 from ui.models.library_model import LibraryModel
 from ui.models.model_button import ModelButton
 from ui.models.switching import model_files
@@ -144,3 +145,17 @@ def test_only_the_last_of_several_wishes_is_answered(qtbot) -> None:
 def test_model_files_are_told_by_their_ending() -> None:
     names = ["a.gguf", "b.txt", "/x/C.GGUF", ""]
     assert model_files(names) == [Path("a.gguf"), Path("/x/C.GGUF")]
+
+
+def test_folders_are_added_and_taken_away(
+    qtbot, services: FakeServices, theme: Theme, holder: QWidget
+) -> None:
+    dialog = FoldersDialog(services, theme, holder)
+    dialog.add("/data/models")
+    dialog.add("/data/models")
+    dialog.add(str(services.paths.models))
+    assert services.settings.value.model_folders == ("/data/models",)
+    with qtbot.waitSignal(dialog.changed):
+        dialog.remove("/data/models")
+    assert services.settings.value.model_folders == ()
+    dialog.close()
