@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine.config import ChatMessage, EngineConfig, GenerateRequest
+from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec
 from engine.events import GenerateEvent, LoadProgress
 from engine.generation import Clock, Generation, Prompt
 from engine.gguf_file import GGUFFile
 from engine.loading import LoadedModel, load
+from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Match, MemoryBreakdown
 from engine.metrics import RateMeter, Rates
 from engine.probe import Probe
@@ -163,6 +164,10 @@ class Engine:
         """Queue what the store lacks of a conversation; True when there was something."""
         return any([self._pool.snapshot(s) for s in self._pool.sessions(conversation_id)])
 
+    def rest(self, conversation_id: str) -> None:
+        """Make a conversation that is not used now as small as its codec allows; it stays hot."""
+        self._pool.rest(conversation_id)
+
     def release(self, conversation_id: str) -> None:
         """Give a conversation's hot memory back after saving it."""
         self._pool.release_conversation(conversation_id)
@@ -187,10 +192,22 @@ class Engine:
         plan = self._planner.plan(Session("", ""), messages)
         return [token for segment in plan.segments for token in segment.token_ids]
 
-    def probe(self) -> Probe:
-        """Return token-level access for measurements."""
+    def token_ids(self, text: str) -> list[int]:
+        """Return the token ids of a plain text, as the start of a document."""
+        return self._loaded.tokenizer.encode(text, add_special=True)
+
+    def probe(self, kv_codec: KVCodec | None = None) -> Probe:
+        """Return token-level access for measurements.
+
+        kv_codec: over a memory of its own in this format, which nobody else sees; None: over the
+        memory of the conversations.
+        """
         loaded = self._loaded
-        return Probe(loaded.memory, loaded.runner, self._config.prefill_chunk)
+        memory = loaded.memory
+        if kv_codec is not None:
+            own = replace(self._config, kv_codec=kv_codec, context_length=loaded.context_length)
+            memory = build_memory(loaded.config.memory_spec(loaded.fingerprint), own)
+        return Probe(memory, loaded.runner, self._config.prefill_chunk)
 
     def unload(self) -> None:
         """Save every session and give all memory back; the engine must not be used afterwards."""

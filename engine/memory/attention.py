@@ -21,6 +21,7 @@ from engine.memory.codec import BlockLayout, exact_codec, exact_dtype
 from engine.memory.cold_reader import ColdReader
 from engine.memory.groups import Groups
 from engine.memory.interface import BatchSlice, Match
+from engine.memory.packing import settle
 from engine.memory.prefix_index import chain_salt
 from engine.memory.quantize import Rotation
 from engine.memory.restoring import Restorer
@@ -205,6 +206,13 @@ class PagedAttentionMemory:
         if self._groups.is_reachable(found, length):
             return length
         return self._attacher.reach(found.token_bytes(0, length))
+
+    def rest(self, sequence: SequenceId) -> None:
+        """Bring every sealed block but the first and pinned ones into its final codec."""
+        self._writer.collect()
+        found = self._sequences[sequence]
+        settle(found, exact_recent=0)
+        self._groups.leave_window(found)
 
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""

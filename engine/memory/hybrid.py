@@ -137,6 +137,10 @@ class HybridMemory:
         self._recurrent.truncate(self._pairs[sequence][1], length)
         return self._align(sequence)
 
+    def rest(self, sequence: SequenceId) -> None:
+        """Bring the blocks into their final codec."""
+        self._attention.rest(self._pairs[sequence][0])
+
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; blocks and states stay reusable until evicted."""
         blocks, cells = self._pairs.pop(sequence)

@@ -375,6 +375,13 @@ class Memory(Protocol):
         """Keep the first length tokens exact, and longer than others; for system prompts."""
         ...
 
+    def rest(self, sequence: SequenceId) -> None:
+        """Let a sequence that is not used now take as little room as its codec allows.
+
+        Its recent tokens, exact until then, are quantised as well where the codec does that.
+        """
+        ...
+
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""
         ...

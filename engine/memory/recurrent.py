@@ -244,6 +244,9 @@ class RecurrentMemory:
         """Go back to the last state kept at or before length; return its position."""
         return self._rewind(self._states[sequence], length)
 
+    def rest(self, sequence: SequenceId) -> None:
+        """Do nothing: a state has one form."""
+
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its state stays as a checkpoint until evicted."""
         self.checkpoint(sequence)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ from engine.memory.snapshot import session_log
 from engine.session.session import Session
 
 log = logging.getLogger(__name__)
+
+REST_AFTER_S = 60.0
 
 
 class SessionPool:
@@ -128,12 +131,27 @@ class SessionPool:
         return True
 
     def make_room(self, keep: Session) -> bool:
-        """Let the longest idle resident session go; False when only ``keep`` is left."""
+        """Let the longest idle resident session go; False when only ``keep`` is left.
+
+        Before the first one goes, all of them get as small as they can.
+        """
         idle = [s for s in self._resident() if s is not keep]
         if not idle:
             return False
+        if self._rest([s for s in idle if not s.is_resting]):
+            return True
         self.release(min(idle, key=lambda session: session.last_used))
         return True
+
+    def rest(self, conversation_id: str) -> None:
+        """Let a conversation that is not used now take as little room as its codec allows."""
+        self._rest([s for s in self._branches.get(conversation_id, []) if s.sequence is not None])
+
+    def rest_idle(self, keep: Session) -> None:
+        """Do the same with every session but one that was not used for a while."""
+        deadline = time.monotonic() - REST_AFTER_S
+        idle = [s for s in self._resident() if s is not keep and s.last_used < deadline]
+        self._rest([session for session in idle if not session.is_resting])
 
     def allocate(self, session: Session, num_tokens: int) -> None:
         """Place num_tokens more tokens of a session, letting idle sessions go where needed.
@@ -152,11 +170,11 @@ class SessionPool:
         if session.sequence is None:
             return
         self.snapshot(session)
-        self._memory.release(session.sequence)
-        session.sequence = None
+        self._memory.rest(session.sequence)
+        self.discard(session)
 
     def discard(self, session: Session) -> None:
-        """Give a detached session's sequence up without saving it."""
+        """Give a session's sequence up without saving it."""
         if session.sequence is not None:
             self._memory.release(session.sequence)
             session.sequence = None
@@ -176,11 +194,20 @@ class SessionPool:
     def release_all(self) -> None:
         """Save and give up every session."""
         for session in self._resident():
-            self.release(session)
+            self.snapshot(session)
+            self.discard(session)
 
     def resident_length(self, session: Session) -> int:
         """Return how many tokens of a session are in place now."""
         return 0 if session.sequence is None else self._memory.length(session.sequence)
+
+    def _rest(self, sessions: Sequence[Session]) -> bool:
+        """Rest resident sessions; False when there are none."""
+        for session in sessions:
+            assert session.sequence is not None
+            self._memory.rest(session.sequence)
+            session.is_resting = True
+        return bool(sessions)
 
     def _resident(self) -> list[Session]:
         return [s for branch in self._branches.values() for s in branch if s.sequence is not None]

@@ -57,6 +57,7 @@ class Preparation:
         started = time.perf_counter()
         session, brought_back = self._session_for(request, known, plan)
         reply_start = _append(session, plan)
+        self._pool.rest_idle(session)
         match = self._attach(session, brought_back)
         clock.restore_ms = (time.perf_counter() - started) * 1000.0
         return Prompt(

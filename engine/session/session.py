@@ -45,7 +45,7 @@ class Session:
     """An append-only log of token ids with message spans, and the sequence that holds its state.
 
     sequence is None while the state is not resident. num_stored: tokens whose state the cold store
-    holds, as far as this session knows.
+    holds, as far as this session knows. is_resting: its memory was made small since its last use.
     """
 
     def __init__(self, conversation_id: str, branch: str) -> None:
@@ -55,6 +55,7 @@ class Session:
         self.spans: list[MessageSpan] = []
         self.sequence: SequenceId | None = None
         self.num_stored = 0
+        self.is_resting = False
         self.last_used = time.monotonic()
 
     def num_matching(self, messages: Sequence[ChatMessage]) -> int:
@@ -96,6 +97,7 @@ class Session:
     def touch(self) -> None:
         """Note that the session was used now."""
         self.last_used = time.monotonic()
+        self.is_resting = False
 
     def copy_as(self, branch: str, num_messages: int) -> Session:
         """Return a new session that starts with the first num_messages messages of this one."""

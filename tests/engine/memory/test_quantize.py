@@ -182,3 +182,32 @@ def test_forks_of_different_age_keep_what_each_needs():
     assert_holds(memory, SPEC, fork, TEXT[:90] + [3] * 50, tolerance=0.05)
     assert_holds(memory, SPEC, sequence, TEXT[:150] + [4] * 50, tolerance=0.05)
     assert_consistent(memory)
+
+
+@pytest.mark.parametrize("codec", QUANTISED)
+def test_a_resting_sequence_keeps_nothing_exact_but_its_first_block_and_its_tail(codec):
+    memory, sequence = filled(codec)
+    memory.rest(sequence)
+    exact = KVCodec.F16
+    assert codecs_of(memory, sequence) == [exact, *[codec] * 11, exact]
+    assert_holds(memory, SPEC, sequence, TEXT, tolerance=TOLERANCE[codec])
+    assert write_tokens(memory, SPEC, sequence, TEXT, [7] * 40)
+    assert_holds(memory, SPEC, sequence, TEXT + [7] * 40, tolerance=TOLERANCE[codec])
+    assert_consistent(memory)
+
+
+@pytest.mark.parametrize(("codec", "limit"), [(KVCodec.F16, 0.22), (KVCodec.INT8, 0.13)])
+def test_fifty_conversations_with_one_system_prompt_take_a_fraction(codec, limit):
+    group = AttentionGroup(tuple(range(30)), 3, 64)
+    memory = PagedAttentionMemory(tiny_spec(group), MemoryOptions(codec, 32, 1 << 30))
+    system = [token % 77 for token in range(1000)]
+    for number in range(50):
+        sequence = memory.create()
+        text = system + [100 + number] * 200
+        reused = memory.attach(sequence, text).total
+        assert memory.allocate([(sequence, len(text) - reused)])
+        memory.commit(sequence, text[reused:])
+        memory.pin(sequence, 1000)
+        memory.rest(sequence)
+    independent = 50 * 1200 * 30 * 3 * 64 * 2 * 2
+    assert memory.breakdown().tiers[0].used_bytes <= limit * independent
