@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from engine.memory.interface import Memory, SequenceId
+from engine.memory.interface import Memory, MemoryBreakdown, SequenceId, StepView
 from engine.runner import Runner
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Probe:
@@ -29,6 +33,24 @@ class Probe:
             self._evaluate(sequence, chunk, is_last=start + len(chunk) == len(token_ids))
         return sequence
 
+    def logits(self, token_ids: Sequence[int], *, chunk: int) -> Iterator[Tensor]:
+        """Read a text chunk by chunk; yield the logits (T, V) float32 of each chunk's rows.
+
+        Tokens of a chunk see each other exact; those of former chunks as the memory keeps them.
+        """
+        sequence = self._memory.create()
+        for start in range(0, len(token_ids), chunk):
+            part = token_ids[start : start + chunk]
+            view = self._place(sequence, part)
+            positions = range(start, start + len(part))
+            yield self._runner.forward_batch(part, positions, view, range(len(part)))
+            self._memory.commit(sequence, part)
+        self._memory.release(sequence)
+
+    def breakdown(self) -> MemoryBreakdown:
+        """Return the real bytes of the memory measured."""
+        return self._memory.breakdown()
+
     def decode(self, sequence: SequenceId, depth: int, num_tokens: int) -> float:
         """Generate greedily behind the first depth tokens; return the seconds it took."""
         self._memory.truncate(sequence, depth)
@@ -43,10 +65,13 @@ class Probe:
         self._memory.release(sequence)
 
     def _evaluate(self, sequence: SequenceId, token_ids: Sequence[int], *, is_last: bool) -> int:
-        placed = self._memory.allocate([(sequence, len(token_ids))])
-        assert placed, "the budget is too small for this measurement"
-        view = self._memory.step([(sequence, len(token_ids))])
+        view = self._place(sequence, token_ids)
         position = self._memory.length(sequence)
         logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)
         self._memory.commit(sequence, token_ids)
         return int(logits.argmax()) if logits is not None else 0
+
+    def _place(self, sequence: SequenceId, token_ids: Sequence[int]) -> StepView:
+        placed = self._memory.allocate([(sequence, len(token_ids))])
+        assert placed, "the budget is too small for this measurement"
+        return self._memory.step([(sequence, len(token_ids))])

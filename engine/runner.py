@@ -26,6 +26,19 @@ class Runner(Protocol):
         """Return the logits (V,) float32 of the last token, None where they are not wanted."""
         ...
 
+    def forward_batch(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        logit_rows: Sequence[int],
+    ) -> Tensor:
+        """Evaluate a placed batch; return the logits (B, V) float32 of its rows logit_rows.
+
+        token_ids, positions: (T,).
+        """
+        ...
+
     def close(self) -> None:
         """Give threads and memory back."""
         ...
@@ -39,17 +52,31 @@ class TorchRunner:
         self._device = device
         self.description = description
 
-    @torch.inference_mode()
     def forward(
         self, token_ids: Sequence[int], first_position: int, view: StepView, *, wants_logits: bool
     ) -> Tensor | None:
         """Return the logits (V,) float32 of the last token, None where they are not wanted."""
         num_tokens = len(token_ids)
-        ids = torch.tensor(token_ids, dtype=torch.long, device=self._device)
-        positions = torch.arange(first_position, first_position + num_tokens, device=self._device)
-        rows = torch.tensor([num_tokens - 1] if wants_logits else [], dtype=torch.long)
-        logits: Tensor = self._model(ids, positions, view, rows.to(self._device))
+        positions = range(first_position, first_position + num_tokens)
+        rows = [num_tokens - 1] if wants_logits else []
+        logits = self.forward_batch(token_ids, positions, view, rows)
         return logits[0] if wants_logits else None
+
+    @torch.inference_mode()
+    def forward_batch(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        logit_rows: Sequence[int],
+    ) -> Tensor:
+        """Evaluate a placed batch; return the logits (B, V) float32 of its rows logit_rows."""
+        ids, at, rows = (
+            torch.tensor(list(numbers), dtype=torch.long, device=self._device)
+            for numbers in (token_ids, positions, logit_rows)
+        )
+        logits: Tensor = self._model(ids, at, view, rows)
+        return logits
 
     def close(self) -> None:
         """Nothing is held that the garbage collector does not give back."""
