@@ -24,10 +24,25 @@ class ErrorReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CodecAccuracy:
+    """What a K/V format costs a model, against f16, over num_tokens tokens of a fixed text.
+
+    nll_change: relative, positive is worse. top1: share of equal predictions. kl: in nats.
+    """
+
+    codec: str
+    num_tokens: int
+    nll_change: float
+    top1: float
+    kl: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A loaded model, as the window shows it.
 
     kv_bytes_per_token: by codec name. compute: what runs, e.g. "native AVX2" or "torch float32".
+    codec_accuracy: what kv_codec costs; None where that is nothing by construction.
     """
 
     path: str
@@ -45,6 +60,7 @@ class ModelInfo:
     compute: str
     num_threads: int
     load_ms: float
+    codec_accuracy: CodecAccuracy | None = None
 
 
 @dataclass(frozen=True, slots=True)

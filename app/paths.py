@@ -45,6 +45,11 @@ class AppPaths:
         return self.cache / "models.json"
 
     @property
+    def codecs(self) -> Path:
+        """What was measured of the K/V formats, by model."""
+        return self.cache / "codecs.json"
+
+    @property
     def settings(self) -> Path:
         """What the user chose."""
         return self.config / "settings.toml"

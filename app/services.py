@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from app.chat import ChatService
+from app.codec_gate import CodecGate
 from app.configuring import cold_budget, engine_config, model_folders, open_kv_store
-from app.events import AppEvent, Listener, ModelLoaded, Notice, ReplyFinished
+from app.events import AppEvent, CodecAccuracy, Listener, ModelLoaded, Notice, ReplyFinished
 from app.model_library import ModelLibrary
 from app.monitor import CacheMonitor
 from app.paths import AppPaths
@@ -19,6 +21,9 @@ from app.store.base import now
 from app.store.chat_store import ChatStore
 from app.worker import EngineWorker, LoadEngine, load_engine
 from engine.config import EngineConfig
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +53,7 @@ class Services:
         self._monitor = CacheMonitor(self._emit, self.kv)
         self.worker.on_step = self._monitor.look
         self.worker.idle_job = self.chat.residency.idle_job
+        self.worker.check = self._check_codec
         self._in_force = self.settings.value
         self.settings.subscribe(self._apply)
         self._recover()
@@ -101,6 +107,10 @@ class Services:
         if settings.model_folders != before.model_folders:
             self.library.set_folders(model_folders(settings, self.paths))
             self._scan()
+
+    def _check_codec(self, engine: Engine) -> CodecAccuracy | None:
+        gate = CodecGate(self.paths.codecs)
+        return gate.check(engine, is_forced=self.settings.value.force_kv_codec)
 
     def _scan(self) -> None:
         """Read the headers of models in new folders while nobody waits for them."""

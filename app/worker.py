@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.errors import AppError
 from app.events import (
+    CodecAccuracy,
     ErrorReport,
     Listener,
     ModelFailed,
@@ -124,7 +125,8 @@ class EngineWorker:
 
     emit is called on the engine thread with every event. configure: the present engine settings,
     asked for at each load. on_step is called after every step, and every idle_seconds without
-    work; idle_job, asked for in the same moments, may return work for idle times.
+    work; idle_job, asked for in the same moments, may return work for idle times. check is asked
+    of each engine that was loaded; an AppError it raises means that it is not to be used.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class EngineWorker:
         self.model: ModelInfo | None = None
         self.on_step: Callable[[Engine], None] = lambda engine: None
         self.idle_job: Callable[[], Job | None] = lambda: None
+        self.check: Callable[[Engine], CodecAccuracy | None] = lambda engine: None
 
     def start(self) -> None:
         """Start the engine thread; it imports torch only when a model is loaded."""
@@ -288,27 +291,37 @@ class EngineWorker:
     def _load(self, path: Path, config: EngineConfig, cancelled: threading.Event) -> None:
         self._unload()
         try:
-            self._engine = self._loader(
-                path,
-                config,
-                store=self._store,
-                on_progress=lambda p: self._emit(ModelLoading(str(path), p.fraction, p.stage)),
-                is_cancelled=cancelled.is_set,
+            self._use(
+                self._loader(
+                    path,
+                    config,
+                    store=self._store,
+                    on_progress=lambda p: self._emit(ModelLoading(str(path), p.fraction, p.stage)),
+                    is_cancelled=cancelled.is_set,
+                )
             )
         except LoadCancelledError:
             self._emit(ModelUnloaded(str(path), cancelled=True))
-        except (EngineError, OSError) as error:
+        except (EngineError, AppError, OSError) as error:
             self._load_failed(path, report(error))
         except Exception as error:  # see _advance
             log.exception("loading %s failed", path)
             self._load_failed(path, report(error))
-        else:
-            self.model = model_info(self._engine)
-            self._emit(ModelLoaded(self.model))
-            self.on_step(self._engine)
         finally:
             with self._condition:
                 self._num_loads -= 1
+
+    def _use(self, engine: Engine) -> None:
+        """Take a loaded engine into service. Raises: AppError when it is refused."""
+        try:
+            accuracy = self.check(engine)
+        except BaseException:
+            engine.unload()
+            raise
+        self._engine = engine
+        self.model = model_info(engine, accuracy)
+        self._emit(ModelLoaded(self.model))
+        self.on_step(engine)
 
     def _load_failed(self, path: Path, error: ErrorReport) -> None:
         self._emit(ModelFailed(str(path), error))
@@ -355,7 +368,7 @@ def report(error: BaseException) -> ErrorReport:
     return ErrorReport(kind, "Something went wrong inside Reprise.", detail)
 
 
-def model_info(engine: Engine) -> ModelInfo:
+def model_info(engine: Engine, accuracy: CodecAccuracy | None = None) -> ModelInfo:
     """Return what the window shows of a loaded model."""
     info = engine.info
     return ModelInfo(
@@ -374,4 +387,5 @@ def model_info(engine: Engine) -> ModelInfo:
         compute=info.compute,
         num_threads=info.num_threads,
         load_ms=info.load_ms,
+        codec_accuracy=accuracy,
     )

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from app.errors import SettingsError
 from app.events import (
     AppEvent,
+    CodecAccuracy,
     ErrorReport,
     ModelFailed,
     ModelLoaded,
@@ -118,6 +120,24 @@ def test_a_model_that_fails_to_load_is_told_in_plain_words(worker, recorder):
     error = recorder.wait_for(ModelFailed).error
     assert error == ErrorReport("ModelFileError", "The file is damaged.", "offset 12")
     assert worker.model is None
+
+
+def test_an_engine_that_is_refused_is_given_back_and_the_reason_told(worker, recorder, loader):
+    def refuse(engine: FakeEngine) -> None:
+        raise SettingsError("kv_codec", "This loses too much.")
+
+    worker.check = refuse
+    worker.load_model(MODEL)
+    assert recorder.wait_for(ModelFailed).error.message == "This loses too much."
+    assert loader.engine.is_unloaded
+    assert worker.model is None
+
+
+def test_what_was_measured_of_the_codec_is_told_with_the_model(worker, recorder):
+    accuracy = CodecAccuracy("int8", 256, 0.0, 1.0, 0.0)
+    worker.check = lambda engine: accuracy
+    loaded(worker, recorder)
+    assert worker.model.codec_accuracy == accuracy
 
 
 def test_a_load_can_be_cancelled(worker, recorder):
