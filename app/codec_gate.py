@@ -38,7 +38,8 @@ class CodecRefusedError(AppError):
         super().__init__(
             f"{accuracy.codec} would lose too much on this model: only {accuracy.top1:.1%} of "
             f"{accuracy.num_tokens} predictions stay the same, and they get "
-            f"{max(0.0, accuracy.nll_change):.2%} worse. Choose f16, or insist on it in the settings.",
+            f"{max(0.0, accuracy.nll_change):.2%} worse. "
+            "Choose f16, or insist on it in the settings.",
             detail=f"top-1 {accuracy.top1:.4f}, NLL {accuracy.nll_change:+.4%}, "
             f"KL {accuracy.kl:.5f}",
         )
