@@ -1493,6 +1493,25 @@
         </message>
     </context>
     <context>
+        <name>price</name>
+        <message>
+            <source>Nothing has to be read again</source>
+            <translation>无需重新读取</translation>
+        </message>
+        <message>
+            <source>Reads {0} tokens again</source>
+            <translation>需重新读取 {0} 个词元</translation>
+        </message>
+        <message>
+            <source>Reads about {0} tokens again</source>
+            <translation>需重新读取约 {0} 个词元</translation>
+        </message>
+        <message>
+            <source>A second branch takes about {0}</source>
+            <translation>另一分支约占 {0}</translation>
+        </message>
+    </context>
+    <context>
         <name>words</name>
         <message>
             <source>{0} s</source>

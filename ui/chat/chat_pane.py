@@ -17,6 +17,7 @@ from ui.chat.look import Look, default_look
 from ui.chat.message_actions import Action, message_menu
 from ui.chat.message_model import MessageModel
 from ui.chat.message_view import MessageView
+from ui.chat.price import price_of_reading, price_words
 from ui.theme import Theme
 
 
@@ -39,6 +40,8 @@ class ChatPane(QWidget):
         self._look = look or default_look()
         self._conversation_id = ""
         self._model_name = ""
+        self._bytes_per_token: int | None = None
+        self._readiness: Readiness | None = None
         self._messages = MessageModel(self)
         self._view = MessageView(self._messages, self._look, self)
         self._strip = CacheStrip(self._look, self._messages, self._view)
@@ -97,7 +100,7 @@ class ChatPane(QWidget):
         self._composer.flush_draft()
         self._conversation_id = conversation.id if conversation else ""
         self._messages.set_path(())
-        self._strip.set_readiness(None)
+        self.set_readiness(None)
         self._composer.set_draft(draft)
         self.set_path(messages)
         self._view.jump_to_latest()
@@ -138,6 +141,8 @@ class ChatPane(QWidget):
     def set_model(self, model: ModelInfo | None) -> None:
         """Say which model is loaded."""
         self._model_name = model.name if model else ""
+        sizes = dict(model.kv_bytes_per_token) if model else {}
+        self._bytes_per_token = sizes.get(model.kv_codec) if model else None
         self._composer.set_model_name(self._model_name)
         self._empty.set_model_name(self._model_name)
 
@@ -147,7 +152,28 @@ class ChatPane(QWidget):
 
     def set_readiness(self, readiness: Readiness | None) -> None:
         """Show what of the conversation is ready; None hides the strip."""
+        self._readiness = readiness
         self._strip.set_readiness(readiness)
+
+    def prices(self, message_id: str) -> dict[Action, str]:
+        """Return what can be done with a message that costs reading, and how much of it."""
+        place = self._messages.place_of(message_id)
+        if place is None or not self._model_name:
+            return {}
+        path = [row.message for row in self._messages.rows]
+        last = {Action.EDIT: place + 1, Action.REGENERATE: place, Action.DELETE: place}
+        return {
+            action: price_words(
+                price_of_reading(
+                    path,
+                    place,
+                    end,
+                    self._readiness,
+                    bytes_per_token=None if action is Action.DELETE else self._bytes_per_token,
+                )
+            )
+            for action, end in last.items()
+        }
 
     def set_sends_on_enter(self, *, is_on: bool) -> None:
         """Choose whether Enter or Ctrl+Enter sends."""
@@ -203,6 +229,7 @@ class ChatPane(QWidget):
         self._composer.edit_last_requested.connect(self._edit_last)
         self._empty.prompt_chosen.connect(self._take_prompt)
         self._empty.model_requested.connect(self.model_requested)
+        self._view.set_prices(self.prices)
         self._view.action_triggered.connect(lambda key, action: self._act(action, key))
         self._view.menu_requested.connect(self._open_menu)
         self._view.edit_saved.connect(self._save_edit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from PySide6.QtCore import QCoreApplication, QPoint, QRect, Signal
@@ -80,6 +81,13 @@ class MessageActions(QWidget):
         self.move(self._place(anchor, area, is_user=row.is_user))
         self.show()
         self.raise_()
+
+    def set_prices(self, prices: Mapping[Action, str]) -> None:
+        """Say, for each action that has one, what it costs."""
+        for action, button in self._buttons.items():
+            words = prices.get(action, "")
+            button.setToolTip("\n".join(filter(None, (label_of(action), words))))
+            button.setAccessibleDescription(words)
 
     def _place(self, anchor: QRect, area: QRect, *, is_user: bool) -> QPoint:
         if is_user:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from PySide6.QtCore import QEvent, QRect, Qt, QTimer, Signal
@@ -13,7 +13,7 @@ from ui.chat.estimate import estimated_heights
 from ui.chat.height_index import HeightIndex
 from ui.chat.jump_button import JumpButton
 from ui.chat.look import COLUMN_PX, Look
-from ui.chat.message_actions import MessageActions
+from ui.chat.message_actions import Action, MessageActions
 from ui.chat.message_model import MessageModel, Row
 from ui.chat.message_widget import GUTTER_PX, MessageWidget
 
@@ -45,6 +45,7 @@ class MessageView(QAbstractScrollArea):
         self._heights = HeightIndex(look.px(GAP_PX))
         self._is_following = True
         self._is_placing = False
+        self._prices: Callable[[str], Mapping[Action, str]] = lambda key: {}
         self._column = 0
         self.setAccessibleName(self.tr("Conversation"))
         # An opaque viewport lets Qt move the pixels it has when a line is added at the end.
@@ -94,6 +95,10 @@ class MessageView(QAbstractScrollArea):
         """Go to the end and stay there."""
         self._is_following = True
         self._layout()
+
+    def set_prices(self, prices: Callable[[str], Mapping[Action, str]]) -> None:
+        """Ask this, when the mouse is over a message, what changing it would cost."""
+        self._prices = prices
 
     def show_message(self, message_id: str) -> None:
         """Bring a message into view."""
@@ -207,6 +212,7 @@ class MessageView(QAbstractScrollArea):
             return
         anchor = widget.anchor_rect().translated(widget.pos())
         self._actions.show_for(row, anchor, self.viewport().rect())
+        self._actions.set_prices(self._prices(message_id))
 
     # Layout.
 
