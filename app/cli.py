@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from app.errors import AppError
+from engine.config import KVCodec
 from engine.errors import EngineError
 
 Command = Callable[[argparse.Namespace], int]
+
+_CODECS = tuple(codec.value for codec in KVCodec)
 
 
 def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:
@@ -90,11 +93,15 @@ def _add_cache(commands: _Commands[argparse.ArgumentParser]) -> None:
 
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="measure, where asked against llama.cpp")
-    bench.add_argument("bench", choices=("speed", "resume", "interface"))
+    bench.add_argument(
+        "bench", choices=("speed", "resume", "memory", "accuracy", "store", "interface")
+    )
     bench.add_argument("--model", metavar="FILE")
     bench.add_argument("--peer", action="store_true", help="alternate with llama.cpp (xllamacpp)")
     bench.add_argument("--threads", type=_positive, default=2, metavar="N")
     bench.add_argument("--repeats", type=_positive, default=3, metavar="N")
+    bench.add_argument("--codecs", nargs="+", metavar="CODEC", choices=_CODECS)
+    bench.add_argument("--texts", metavar="FOLDER", help="of .txt files, for accuracy")
     bench.add_argument("--json", metavar="OUT", help="write the rows to a file")
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from app.bench.answering import answer_requests, resident_mb
+from app.bench.answering import Operation, answer_requests, resident_mb
 from app.bench.report import cpu_name
 from app.store.kv_store import KVStore
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
 from engine.engine import Engine
 from engine.events import Finished
 from engine.memory.interface import SequenceId
+from engine.scoring import score_codec
 
 _GREEDY = SamplingParams(temperature=0.0)
 
@@ -38,6 +39,7 @@ class Ours:
         kv_codec: str = "f16",
         kernels: bool = True,
         home: str = "",
+        hot_budget_bytes: int | None = None,
     ) -> Mapping[str, Any]:
         """Load a model and draw one token; home is where kv.db lies, "" keeps nothing."""
         started = time.perf_counter()
@@ -46,6 +48,7 @@ class Ours:
             kv_codec=KVCodec(kv_codec),
             num_threads=threads,
             kernels=kernels,
+            hot_budget_bytes=hot_budget_bytes,
         )
         if home:
             self._store = KVStore(Path(home) / "kv.db", budget_bytes=8 << 30)
@@ -115,8 +118,34 @@ class Ours:
         return {"bytes": self._store.used_bytes()}
 
     def memory(self) -> Mapping[str, Any]:
-        """Return the resident memory."""
-        return {"resident_mb": resident_mb()}
+        """Return the resident memory, and what the conversations hold of it."""
+        tiers = self._loaded.breakdown().tiers
+        held = sum(tier.used_bytes for tier in tiers if tier.name != "cold")
+        return {"resident_mb": resident_mb(), "bytes": held}
+
+    def forget(self, *, conversation: str) -> Mapping[str, Any]:
+        """Drop a conversation's state everywhere."""
+        self._loaded.forget(conversation)
+        return {}
+
+    def rest(self, *, conversation: str) -> Mapping[str, Any]:
+        """Put a conversation to rest, as happens to one that another takes over from."""
+        self._loaded.rest(conversation)
+        return {}
+
+    def accuracy(self, *, text: str, num_tokens: int, chunk: int) -> Mapping[str, Any]:
+        """Score the model's K/V format on a text, against f16."""
+        engine = self._loaded
+        token_ids = engine.token_ids(text)[:num_tokens]
+        codec = KVCodec(engine.info.kv_codec)
+        score = score_codec(engine, codec, token_ids, chunk=chunk)
+        return {**asdict(score), "nll_change": score.nll_change}
+
+    def close(self) -> None:
+        """Unload the model and close the store."""
+        self._loaded.unload()
+        if self._store is not None:
+            self._store.close()
 
     def machine(self) -> Mapping[str, Any]:
         """Return what this runs on."""
@@ -128,6 +157,23 @@ class Ours:
             "torch": torch.__version__,
         }
 
+    def operations(self) -> dict[str, Operation]:
+        """Return what can be asked for, by name."""
+        known: tuple[Operation, ...] = (
+            self.load,
+            self.read,
+            self.decode,
+            self.turn,
+            self.prompt_tokens,
+            self.flush,
+            self.memory,
+            self.rest,
+            self.forget,
+            self.accuracy,
+            self.machine,
+        )
+        return {operation.__name__: operation for operation in known}
+
     @property
     def _loaded(self) -> Engine:
         assert self._engine is not None, "load comes first"
@@ -136,9 +182,7 @@ class Ours:
 
 def main() -> None:
     """Answer bench requests until standard input ends."""
-    ours = Ours()
-    names = ("load", "read", "decode", "turn", "prompt_tokens", "flush", "memory", "machine")
-    answer_requests({name: getattr(ours, name) for name in names})
+    answer_requests(Ours().operations())
 
 
 if __name__ == "__main__":

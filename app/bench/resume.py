@@ -15,6 +15,7 @@ from typing import Any
 
 from app.bench.process import Answer, BenchProcess
 from app.bench.report import Report, Row
+from app.bench.texts import text_of
 
 CONVERSATION = "bench"
 NUM_REPLY_TOKENS = 16
@@ -91,7 +92,7 @@ class _First:
 
 def _first_process(options: ResumeOptions, home: str, length: int, codec: str) -> _First:
     with _load(options, home, codec) as ours:
-        question = ("user", _text_of(ours, length))
+        question = ("user", text_of(ours, length))
         told = ours.ask(
             "turn",
             conversation=CONVERSATION,
@@ -168,29 +169,3 @@ def _load_peer(options: ResumeOptions, home: str) -> BenchProcess:
         state_dir=home,
     )
     return peer
-
-
-def _text_of(ours: BenchProcess, length: int) -> str:
-    """Return a text that makes a first prompt of just under length tokens."""
-    sample = "\n".join(_entry(i) for i in range(100))
-    per_entry = len(_tokens(ours, sample)) / 100
-    num_entries = int(length / per_entry)
-    while len(_tokens(ours, _entries(num_entries))) > length:
-        num_entries -= 1
-    return _entries(num_entries)
-
-
-def _tokens(ours: BenchProcess, text: str) -> list[int]:
-    ids: list[int] = ours.ask("prompt_tokens", messages=[("user", text)])["token_ids"]
-    return ids
-
-
-def _entries(count: int) -> str:
-    return "\n".join(_entry(i) for i in range(count))
-
-
-def _entry(number: int) -> str:
-    places = ("harbour", "library", "orchard", "station", "workshop", "observatory")
-    deeds = ("repaired the clock", "counted the boats", "drew a map", "lit the lamps")
-    place, deed = places[number % len(places)], deeds[number * 7 % len(deeds)]
-    return f"Entry {number}: at the {place}, keeper {number * 37 % 101} {deed}."

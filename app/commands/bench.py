@@ -9,9 +9,12 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from app.bench.accuracy import AccuracyOptions, measure_accuracy
+from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.report import Report
 from app.bench.resume import ResumeOptions, measure_resume
 from app.bench.speed import SpeedOptions, measure_speed
+from app.bench.store import StoreOptions, measure_store
 from app.commands.session import CommandError
 from app.model_library import ModelLibrary
 from app.paths import app_paths
@@ -39,12 +42,56 @@ def _speed(arguments: Namespace) -> Report:
 
 def _resume(arguments: Namespace) -> Report:
     options = ResumeOptions(
-        _model(arguments), arguments.threads, arguments.peer, repeats=arguments.repeats
+        _model(arguments),
+        arguments.threads,
+        arguments.peer,
+        repeats=arguments.repeats,
+        codecs=tuple(arguments.codecs or ("f16", "int8")),
     )
     return measure_resume(options, _say)
 
 
-_BENCHES: dict[str, Callable[[Namespace], Report]] = {"speed": _speed, "resume": _resume}
+def _memory(arguments: Namespace) -> Report:
+    codecs = tuple(arguments.codecs or ("f16", "int8"))
+    return measure_memory(MemoryOptions(_model(arguments), arguments.threads, codecs), _say)
+
+
+def _accuracy(arguments: Namespace) -> Report:
+    options = AccuracyOptions(
+        _model(arguments),
+        arguments.threads,
+        texts=_texts(arguments),
+        codecs=tuple(arguments.codecs or ("int8", "k8v4")),
+    )
+    return measure_accuracy(options, _say)
+
+
+def _store(arguments: Namespace) -> Report:
+    options = StoreOptions(
+        _model(arguments),
+        arguments.threads,
+        arguments.peer,
+        codecs=tuple(arguments.codecs or ("f16", "int8")),
+    )
+    return measure_store(options, _say)
+
+
+_BENCHES: dict[str, Callable[[Namespace], Report]] = {
+    "speed": _speed,
+    "resume": _resume,
+    "memory": _memory,
+    "accuracy": _accuracy,
+    "store": _store,
+}
+
+
+def _texts(arguments: Namespace) -> tuple[Path, ...]:
+    if not arguments.texts:
+        raise CommandError("Name a folder of .txt files with --texts.")
+    texts = tuple(sorted(Path(arguments.texts).glob("*.txt")))
+    if not texts:
+        raise CommandError("There is no .txt file in this folder.", detail=arguments.texts)
+    return texts
 
 
 def _measure_interface(arguments: Namespace) -> int:

@@ -1,0 +1,98 @@
+"""Benches over a tiny model in this process: the rows that are promised, with sound numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.bench import accuracy, memory, store
+from app.bench.accuracy import AccuracyOptions, measure_accuracy
+from app.bench.memory import MemoryOptions, measure_memory
+from app.bench.ours import Ours
+from app.bench.store import StoreOptions, measure_store
+from app.cli import run
+from tests.engine.tiny_models import TinyModel, write_tiny_model
+
+
+class InProcess:
+    """A BenchProcess without a process."""
+
+    def __init__(self, role: str) -> None:
+        assert role == "ours"
+        self._ours = Ours()
+
+    def ask(self, operation: str, **arguments: object) -> dict[str, object]:
+        answer = self._ours.operations()[operation](**arguments)
+        return json.loads(json.dumps(answer))
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ours.close()
+
+
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bench in (accuracy, memory, store):
+        monkeypatch.setattr(bench, "BenchProcess", InProcess)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    return write_tiny_model(folder / "tiny.gguf", TinyModel(context_length=4096))
+
+
+def test_memory_is_shared_and_said_to_be(model):
+    options = MemoryOptions(
+        model, 1, ("f16", "int8"), num_conversations=6, common_tokens=600, own_tokens=60
+    )
+    report = measure_memory(options, print)
+    rows = {row.name: row.to_json() for row in report.rows}
+    assert list(rows) == ["shared_6_f16", "equal_10_f16", "shared_6_int8", "equal_10_int8"]
+    exact, packed = rows["shared_6_f16"], rows["shared_6_int8"]
+    assert {"bytes", "independent_bytes", "fraction", "rss_mb"} <= set(exact)
+    assert exact["fraction"] < 0.45
+    assert packed["independent_bytes"] == exact["independent_bytes"]
+    assert packed["bytes"] < 0.75 * exact["bytes"]
+    assert rows["equal_10_f16"]["ours"] < 1.6
+
+
+def test_accuracy_gives_a_row_per_format_and_text(model, tmp_path):
+    texts = (tmp_path / "a.txt", tmp_path / "b.txt")
+    for number, text in enumerate(texts):
+        text.write_text("The quick brown fox and the lazy dog. " * (9 + number))
+    options = AccuracyOptions(model, 1, texts, ("int8", "k8v4"), num_tokens=200, chunk=32)
+    report = measure_accuracy(options, print)
+    names = [row.name for row in report.rows]
+    assert names == [f"tiny_{c}_{t}" for c in ("int8", "k8v4") for t in ("a", "b", "all")]
+    for row in report.rows:
+        numbers = row.to_json()
+        assert numbers["nll"] == pytest.approx(numbers["nll_f16"], rel=0.02)
+        assert 0.8 < numbers["top1"] <= 1.0
+        assert 0.0 < numbers["bytes_fraction"] < numbers["held_fraction"] < 1.0
+    assert report.rows[2].to_json()["tokens"] == 2 * report.rows[0].to_json()["tokens"]
+
+
+def test_what_is_stored_is_shared_too(model):
+    options = StoreOptions(
+        model, 1, False, ("f16",), num_conversations=4, common_tokens=600, own_tokens=60
+    )
+    report = measure_store(options, print)
+    (row,) = report.rows
+    assert row.name == "4_conversations"
+    assert row.to_json()["bytes"] > 0
+    assert "llama.cpp" in report.to_text()
+
+
+def test_accuracy_wants_texts(capsys, tmp_path):
+    def bench(*arguments: str) -> int:
+        return run(["bench", "accuracy", *arguments], open_window=lambda files: 1)
+
+    assert bench("--model", "x.gguf") == 1
+    assert "--texts" in capsys.readouterr().err
+    assert bench("--model", "x.gguf", "--texts", str(tmp_path)) == 1
+    assert "no .txt file" in capsys.readouterr().err
