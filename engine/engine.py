@@ -10,16 +10,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec
+from engine.errors import EngineError
 from engine.events import GenerateEvent, LoadProgress
 from engine.generation import Clock, Generation, Prompt
 from engine.gguf_file import GGUFFile
+from engine.loader import load_model
 from engine.loading import LoadedModel, load
 from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Match, MemoryBreakdown
 from engine.metrics import RateMeter, Rates
 from engine.probe import Probe
+from engine.quant.linear import Compute
+from engine.runner import Runner, TorchRunner
 from engine.sampling import Sampler
+from engine.session.cloning import Cloned, Cloning
 from engine.session.pool import SessionPool
 from engine.session.preparation import Preparation
 from engine.session.prompt import PromptPlanner
@@ -160,6 +167,23 @@ class Engine:
             self._restore_rate.add(match.cold, time.perf_counter() - started)
         return match
 
+    def clone(
+        self, conversation_id: str, messages: tuple[ChatMessage, ...], copy_id: str, decay: float
+    ) -> Cloned:
+        """Copy what was read of a conversation's branch into another conversation, thinned out.
+
+        messages: the path of the branch. decay: the part of the history that is kept, in (0, 1]; 1
+        shares everything and copies nothing. System prompt, first and last tokens always stay.
+        Raises: ValueError when decay is out of range, UnsupportedModelError where the memory cannot
+            be thinned out, OutOfMemoryError, EngineError when the branch was not read yet.
+        """
+        source, num_matching = self._pool.best_match(conversation_id, messages)
+        if source is None or num_matching < len(messages):
+            raise EngineError("The model must read this conversation before it can be copied.")
+        spec = self._loaded.config.memory_spec(self._loaded.fingerprint)
+        cloning = Cloning(self._loaded.memory, spec, self._pool, self._torch_runner)
+        return cloning.clone(source, copy_id, decay)
+
     def snapshot(self, conversation_id: str) -> bool:
         """Queue what the store lacks of a conversation; True when there was something."""
         return any([self._pool.snapshot(s) for s in self._pool.sessions(conversation_id)])
@@ -213,6 +237,14 @@ class Engine:
         """Save every session and give all memory back; the engine must not be used afterwards."""
         self._pool.release_all()
         self._loaded.close()
+
+    def _torch_runner(self) -> Runner:
+        """Return a runner whose attention can be watched; native kernels look at nobody's view."""
+        loaded = self._loaded
+        if isinstance(loaded.runner, TorchRunner):
+            return loaded.runner
+        model = load_model(loaded.file, loaded.config, Compute(), is_lazy=True)
+        return TorchRunner(model, torch.device(self._config.device), "torch")
 
     def _generation(
         self,

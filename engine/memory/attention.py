@@ -19,6 +19,7 @@ from engine.memory.attaching import Attacher
 from engine.memory.block_pool import BlockPool, ByteBudget
 from engine.memory.codec import BlockLayout, exact_codec, exact_dtype
 from engine.memory.cold_reader import ColdReader
+from engine.memory.distill import distilled
 from engine.memory.groups import Groups
 from engine.memory.interface import BatchSlice, Match
 from engine.memory.packing import settle
@@ -31,6 +32,8 @@ from engine.memory.step import PagedStepView, Scratch
 from engine.memory.usage import breakdown_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine.config import KVCodec
     from engine.memory.block_pool import Block
     from engine.memory.interface import (
@@ -85,12 +88,20 @@ class PagedAttentionMemory:
         return self._register(self._groups.new_sequence())
 
     def length(self, sequence: SequenceId) -> int:
-        """Return the number of tokens in place."""
-        return self._sequences[sequence].length
+        """Return the number of tokens in place, those thinned out included."""
+        return self._sequences[sequence].num_tokens
 
     def token_ids(self, sequence: SequenceId) -> SequenceOf[int]:
         """Return the tokens in place."""
-        return self._sequences[sequence].token_ids
+        return self._sequences[sequence].all_token_ids()
+
+    def num_places(self, sequence: SequenceId) -> int:
+        """Return how many places its tokens take: fewer than there are, once it is thinned out."""
+        return self._sequences[sequence].length
+
+    def num_pinned(self, sequence: SequenceId) -> int:
+        """Return how many leading tokens are pinned."""
+        return self._sequences[sequence].num_pinned
 
     def attach(self, sequence: SequenceId, token_ids: SequenceOf[int]) -> Match:
         """Extend a sequence with the longest stored prefix of token_ids, from any tier.
@@ -101,12 +112,12 @@ class PagedAttentionMemory:
         found = self._sequences[sequence]
         self._writer.collect()
         started = time.perf_counter()
-        data = to_bytes(token_ids[: max(0, len(token_ids) - 1)])
+        data = to_bytes(found.placed(token_ids[: max(0, len(token_ids) - 1)]))
         assert data.startswith(found.token_bytes(0, found.length)), "not a prefix of these tokens"
         num_cold = self._attacher.extend(found, data)
         self._attacher.extend_partly(found, data)
         return Match(
-            hot=found.length - num_cold,
+            hot=found.num_tokens - num_cold,
             cold=num_cold,
             restore_ms=(time.perf_counter() - started) * 1e3 if num_cold else 0.0,
             damaged=self._reader.take_damaged(),
@@ -149,8 +160,10 @@ class PagedAttentionMemory:
         is gone, what finding or loading it costs.
         """
         original = self._sequences[source]
-        if length > original.length:
+        place = original.place_of(length)
+        if length > original.num_tokens or place is None:
             return None
+        length = place
         if not self._groups.is_reachable(original, length):
             again = self._found_again(original, length)
             if again.length == length:
@@ -161,7 +174,7 @@ class PagedAttentionMemory:
         tails = self._tail_copies(original, full, rest)
         if tails is None:
             return None
-        branch = self._groups.new_sequence()
+        branch = self._groups.new_sequence(original.prefix if length else None)
         for table, of_original in zip(branch.tables, original.tables, strict=True):
             of_original.share_with(table, full)
         self._groups.append_tail(branch, original.token_ids[:length], tails)
@@ -174,22 +187,15 @@ class PagedAttentionMemory:
         window of that length is neither hot nor stored any more.
         """
         found = self._sequences[sequence]
-        length = min(length, found.length)
-        if not self._groups.is_reachable(found, length):
-            self._sequences[sequence] = self._found_again(found, length)
+        place = found.place_of(min(length, found.num_tokens)) or 0
+        if self._groups.is_reachable(found, place):
+            self._cut(found, place)
+        else:
+            self._sequences[sequence] = self._found_again(found, place)
             self._groups.cut(found, 0)
-            return self._sequences[sequence].length
-        full, rest = divmod(length, self._groups.block_size)
-        if rest == 0 or full == found.length // self._groups.block_size:
-            self._groups.cut(found, length)
-            return length
-        tails = self._tail_copies(found, full, rest)
-        border = full * self._groups.block_size
-        tokens = found.token_ids[border:length]
-        self._groups.cut(found, border)
-        if tails is not None:
-            self._groups.append_tail(found, tokens, tails)
-        return found.length
+            found = self._sequences[sequence]
+        self._groups.drop_part_of_prefix(found)
+        return found.num_tokens
 
     @property
     def checkpoint_spacing(self) -> int:
@@ -202,10 +208,13 @@ class PagedAttentionMemory:
     def rollback_limit(self, sequence: SequenceId, length: int) -> int:
         """Return the longest length, at most the one given, that can be reached."""
         found = self._sequences[sequence]
-        length = min(length, found.length)
-        if self._groups.is_reachable(found, length):
+        length = min(length, found.num_tokens)
+        place = found.place_of(length)
+        if place is None:
+            return 0
+        if self._groups.is_reachable(found, place):
             return length
-        return self._attacher.reach(found.token_bytes(0, length))
+        return self._attacher.reach(found.token_bytes(0, place))
 
     def rest(self, sequence: SequenceId) -> None:
         """Bring every sealed block but the first and pinned ones into its final codec."""
@@ -263,8 +272,19 @@ class PagedAttentionMemory:
             log=log,
             num_pinned=found.num_pinned,
             states=states,
+            prefix=found.prefix,
         )
         return self._writer.job(found, body, conversation_id, branch, states=state_blocks)
+
+    def distill(self, sequence: SequenceId, kept: SequenceOf[Tensor]) -> SequenceId | None:
+        """Return a copy of a sequence that keeps only some places; None when there is no room.
+
+        kept: per group, (L, K, M) places in ascending order; for every layer and kv head the first
+        ones and the last ones must be the same. The copy goes on at the position where the
+        original ends.
+        """
+        copy = distilled(self._groups, self._sequences[sequence], kept)
+        return None if copy is None else self._register(copy)
 
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
         """Bring a stored branch back: a sequence as long as could be verified, its log, the match.
@@ -297,8 +317,22 @@ class PagedAttentionMemory:
         self._sequences[sequence] = found
         return sequence
 
+    def _cut(self, found: Sequence, length: int) -> None:
+        """Cut a sequence to length; to the block border before it without room for a copy."""
+        full, rest = divmod(length, self._groups.block_size)
+        if rest == 0 or full == found.length // self._groups.block_size:
+            self._groups.cut(found, length)
+            return
+        tails = self._tail_copies(found, full, rest)
+        border = full * self._groups.block_size
+        tokens = found.token_ids[border:length]
+        self._groups.cut(found, border)
+        if tails is not None:
+            self._groups.append_tail(found, tokens, tails)
+
     def _found_again(self, original: Sequence, length: int) -> Sequence:
         """Return a sequence of at most length of its tokens, put together from what is kept."""
+        assert original.prefix is None, "thinned-out sequences have no windows"
         found = self._groups.new_sequence()
         data = original.token_bytes(0, length)
         self._attacher.extend(found, data)

@@ -10,7 +10,7 @@ from engine.memory.block_pool import BlockPool, ByteBudget
 from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.cold_reader import Wanted, fill
 from engine.memory.packing import numbers_of, write_numbers
-from engine.memory.prefix_index import ROOT, TOKEN_BYTES, chain_salt
+from engine.memory.prefix_index import TOKEN_BYTES, chain_salt
 from engine.memory.quantize import Rotation, rotate
 from engine.memory.sequence import from_bytes
 from engine.memory.snapshot import tail_numbers
@@ -94,7 +94,7 @@ class _Staging:
         return [
             Wanted(
                 block_hash,
-                hashes[at - 1] if at else ROOT,
+                hashes[at - 1] if at else self._body.root,
                 self._body.token_ids[at * step : (at + 1) * step],
             )
             for at, block_hash in enumerate(hashes)

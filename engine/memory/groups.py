@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.memory.packing import copy_tokens, settle
+from engine.memory.prefix_index import ROOT
 from engine.memory.sequence import BlockTable, Sequence
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
 
     from engine.memory.block_pool import Block
-    from engine.memory.sequence import GroupMemory
+    from engine.memory.sequence import GroupMemory, Prefix
 
 
 class Groups:
@@ -25,9 +26,11 @@ class Groups:
         self.memories = memories
         self.block_size = block_size
 
-    def new_sequence(self) -> Sequence:
-        """Return an empty sequence."""
-        return Sequence([BlockTable(memory) for memory in self.memories])
+    def new_sequence(self, prefix: Prefix | None = None) -> Sequence:
+        """Return an empty sequence; one with a prefix must be filled with it next."""
+        root = ROOT if prefix is None else prefix.root
+        tables = [BlockTable(memory, root=root) for memory in self.memories]
+        return Sequence(tables, prefix=prefix)
 
     def num_blocks(self, num_tokens: int) -> int:
         """Return how many blocks hold that many tokens."""
@@ -73,6 +76,15 @@ class Groups:
             table.cut(self.num_blocks(length))
         del found.token_ids[length:]
         found.num_reserved = length
+
+    def drop_part_of_prefix(self, found: Sequence) -> None:
+        """Empty a sequence whose thinned-out beginning is not whole: a part of it means nothing."""
+        if found.prefix is None or found.length >= found.prefix.num_cells:
+            return
+        self.cut(found, 0)
+        found.prefix = None
+        for table in found.tables:
+            table.root = ROOT
 
     def append_tail(self, found: Sequence, token_ids: Iterable[int], tails: list[Block]) -> None:
         """Append tokens and the open blocks, one per group or none at all, that hold the last."""

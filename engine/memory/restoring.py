@@ -47,13 +47,16 @@ class Restorer:
         """
         started = time.perf_counter()
         body = self._verified(manifest)
-        found = self._groups.new_sequence()
+        found = self._groups.new_sequence(body.prefix)
         if body.codec == self._codec and body.block_size == self._groups.block_size:
             num_cold = self._place(found, body)
         else:
             num_cold = Converter(self._spec, self._groups, self._reader).run(found, body)
+        self._groups.drop_part_of_prefix(found)
+        # What was thinned out counts with what is there.
+        num_cold = found.num_tokens if num_cold >= found.length else num_cold
         match = Match(
-            hot=found.length - num_cold,
+            hot=found.num_tokens - num_cold,
             cold=num_cold,
             restore_ms=(time.perf_counter() - started) * 1e3,
             damaged=self._reader.take_damaged(),
@@ -79,7 +82,7 @@ class Restorer:
         salt = chain_salt(self._spec.fingerprint, body.codec, body.block_size, index)
         hashes = body.hashes[index]
         settled = body.token_ids[: len(hashes) * body.block_size * TOKEN_BYTES]
-        if tuple(chain_hashes(settled, body.block_size, salt)) != hashes:
+        if tuple(chain_hashes(settled, body.block_size, salt, parent=body.root)) != hashes:
             raise _unusable("its block hashes do not follow from its tokens")
         codec = exact_codec(body.codec)
         layout = BlockLayout.of(self._spec.groups[index], codec, body.block_size)
@@ -88,13 +91,13 @@ class Restorer:
 
     def _place(self, found: Sequence, body: ManifestBody) -> int:
         """Put blocks and tail in place; return how many tokens came from the store."""
-        num_settled = body.num_tokens - body.num_tail_tokens
+        num_settled = body.num_places - body.num_tail_tokens
         settled = body.token_ids[: num_settled * TOKEN_BYTES]
         found.num_pinned = body.num_pinned
         num_cold = Attacher(self._groups, self._reader).extend(found, settled)
         if found.length < num_settled or body.num_tail_tokens == 0:
             return num_cold
-        if not self._groups.reserve([(found, body.num_tokens)]):
+        if not self._groups.reserve([(found, body.num_places)]):
             return num_cold
         for table, tail in zip(found.tables, body.tails, strict=True):
             blocks = table.span(len(table.hashes), table.num_blocks)

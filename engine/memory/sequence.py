@@ -68,7 +68,7 @@ class BlockTable:
     blocks: those held, from block ``num_given_up`` on; the ones before have left the window.
     hashes: of the sealed blocks, those given up included, which come first; at most one open block
     with tokens follows, then reserved ones. num_settled: how many of the sealed ones are in their
-    final codec.
+    final codec. root: parent of the first block; another one where the blocks are derived.
     """
 
     memory: GroupMemory
@@ -76,6 +76,7 @@ class BlockTable:
     hashes: list[bytes] = field(default_factory=list)
     num_settled: int = 0
     num_given_up: int = 0
+    root: bytes = ROOT
 
     @property
     def num_blocks(self) -> int:
@@ -121,7 +122,7 @@ class BlockTable:
 
     def tip(self, num_blocks: int) -> bytes:
         """Return the hash of the last of the first num_blocks blocks."""
-        return self.hashes[num_blocks - 1] if num_blocks else ROOT
+        return self.hashes[num_blocks - 1] if num_blocks else self.root
 
     def reserve(self, num_blocks: int) -> bool:
         """Grow to that many blocks; False when the pool ran out on the way."""
@@ -165,6 +166,7 @@ class BlockTable:
         other.blocks = self.blocks[: num_blocks - other.num_given_up]
         other.hashes = self.hashes[:num_blocks]
         other.num_settled = min(self.num_settled, num_blocks)
+        other.root = self.root
         share_blocks(other.blocks)
 
     def append_shared(self, block: Block) -> None:
@@ -176,23 +178,74 @@ class BlockTable:
         self.hashes.append(block.hash)
 
 
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A beginning of which not every token is kept.
+
+    token_ids: all tokens that were read. num_cells: how many places of the blocks stand for them.
+    root: what the hashes of those blocks derive from.
+    """
+
+    token_ids: array[int]
+    num_cells: int
+    root: bytes
+
+    @property
+    def num_dropped(self) -> int:
+        """Tokens without a place."""
+        return len(self.token_ids) - self.num_cells
+
+
 @dataclass(slots=True)
 class Sequence:
     """Tokens in place and their block tables, one per group.
 
-    token_ids: those evaluated. num_reserved: tokens there is room for. num_pinned: leading tokens
-    that stay exact, for system prompts.
+    token_ids: those evaluated, one per place in the blocks. num_reserved: places there is room for.
+    num_pinned: leading ones that stay exact, for system prompts. prefix: where the sequence began
+    as a thinned-out copy; then its first ``num_cells`` token ids are those of the first kv head.
     """
 
     tables: list[BlockTable]
     token_ids: array[int] = field(default_factory=lambda: array("i"))
     num_reserved: int = 0
     num_pinned: int = 0
+    prefix: Prefix | None = None
 
     @property
     def length(self) -> int:
-        """Tokens in place."""
+        """Places taken in the blocks."""
         return len(self.token_ids)
+
+    @property
+    def num_dropped(self) -> int:
+        """Tokens that were read but have no place any more."""
+        return 0 if self.prefix is None else self.prefix.num_dropped
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that were read: the position of the next one."""
+        return self.length + self.num_dropped
+
+    def all_token_ids(self) -> array[int]:
+        """Return the tokens that were read."""
+        if self.prefix is None:
+            return self.token_ids
+        return self.prefix.token_ids + self.token_ids[self.prefix.num_cells :]
+
+    def placed(self, token_ids: TokenSequence[int]) -> array[int]:
+        """Return what token_ids, which go on from the prefix, are in places of the blocks."""
+        ids = array("i", token_ids)
+        if self.prefix is None:
+            return ids
+        return self.token_ids[: self.prefix.num_cells] + ids[len(self.prefix.token_ids) :]
+
+    def place_of(self, num_tokens: int) -> int | None:
+        """Return how many places the first num_tokens take; None inside a thinned-out prefix."""
+        if self.prefix is None or num_tokens == 0:
+            return num_tokens
+        if num_tokens < len(self.prefix.token_ids):
+            return None
+        return num_tokens - self.prefix.num_dropped
 
     def token_bytes(self, start: int, end: int) -> bytes:
         """Return tokens start..end as int32 little-endian."""

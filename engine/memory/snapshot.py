@@ -3,8 +3,9 @@
 A manifest body is ``magic (4) | header length u32 | crc32 u32 | header | sections``, little-endian.
 The crc covers header and sections. The header is JSON and names the length of every section:
 token ids (int32), block hashes (16 bytes each, group by group), the tail of each group, recurrent
-states, the session's log. The tail is what is not in blocks of their final codec yet: always exact,
-block after block, plane after plane, each [layer][head][token][width] without padding. No SQL here.
+states, tokens of a thinned-out beginning, the session's log. The tail is what is not in blocks of
+their final codec yet: always exact, block after block, plane after plane, each
+[layer][head][token][width] without padding. No SQL here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import torch
 from engine.config import KVCodec
 from engine.errors import SnapshotError
 from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
-from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES
+from engine.memory.prefix_index import HASH_BYTES, ROOT, TOKEN_BYTES
+from engine.memory.sequence import Prefix, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +47,10 @@ _PREFIX = struct.Struct("<4sII")
 class ManifestBody:
     """The verified content of a manifest.
 
-    token_ids: int32 little-endian. hashes: of the settled blocks, per group. tails: per group, the
-    numbers of the tokens after those. num_pinned: leading tokens that stay exact. states: recurrent
-    ones, as engine/memory/checkpoints.py packs them.
+    token_ids: int32 little-endian, one per place in the blocks. hashes: of the settled blocks, per
+    group. tails: per group, the numbers of the tokens after those. num_pinned: leading tokens that
+    stay exact. states: recurrent ones, as engine/memory/checkpoints.py packs them. prefix: of a
+    thinned-out branch.
     """
 
     codec: KVCodec
@@ -58,18 +61,29 @@ class ManifestBody:
     log: bytes
     num_pinned: int = 0
     states: bytes = b""
+    prefix: Prefix | None = None
+
+    @property
+    def num_places(self) -> int:
+        """Places in the blocks."""
+        return len(self.token_ids) // TOKEN_BYTES
 
     @property
     def num_tokens(self) -> int:
         """Tokens of the whole branch."""
-        return len(self.token_ids) // TOKEN_BYTES
+        return self.num_places + (0 if self.prefix is None else self.prefix.num_dropped)
+
+    @property
+    def root(self) -> bytes:
+        """Parent of the first blocks."""
+        return ROOT if self.prefix is None else self.prefix.root
 
     @property
     def num_tail_tokens(self) -> int:
         """Tokens after the last settled block."""
         if not self.hashes:
             return 0
-        return self.num_tokens - len(self.hashes[0]) * self.block_size
+        return self.num_places - len(self.hashes[0]) * self.block_size
 
     def pack(self) -> bytes:
         """Return the body as bytes."""
@@ -83,11 +97,33 @@ class ManifestBody:
                 "state_bytes": len(self.states),
                 "log_bytes": len(self.log),
                 "pinned": self.num_pinned,
+                "prefix": None if self.prefix is None else _prefix_header(self.prefix),
             }
         ).encode()
+        prefix = b"" if self.prefix is None else to_bytes(self.prefix.token_ids)
         hashes = b"".join(h for group in self.hashes for h in group)
-        content = b"".join((header, self.token_ids, hashes, *self.tails, self.states, self.log))
+        content = b"".join(
+            (header, self.token_ids, hashes, *self.tails, self.states, prefix, self.log)
+        )
         return _PREFIX.pack(MAGIC, len(header), zlib.crc32(content)) + content
+
+
+def _prefix_header(prefix: Prefix) -> dict[str, Any]:
+    return {
+        "root": prefix.root.hex(),
+        "cells": prefix.num_cells,
+        "bytes": len(prefix.token_ids) * TOKEN_BYTES,
+    }
+
+
+def _prefix_from(header: dict[str, Any] | None, data: bytes) -> Prefix | None:
+    """Read a prefix. Raises: ValueError when its sizes contradict each other."""
+    if header is None:
+        return None
+    prefix = Prefix(from_bytes(data), header["cells"], bytes.fromhex(header["root"]))
+    if len(prefix.root) != HASH_BYTES or not 0 < prefix.num_cells <= len(prefix.token_ids):
+        raise ValueError("its thinned-out part has impossible sizes")
+    return prefix
 
 
 def unpack_body(body: bytes) -> ManifestBody:
@@ -128,6 +164,7 @@ def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
         *(count * HASH_BYTES for count in header["hashes"]),
         *header["tail_bytes"],
         header["state_bytes"],
+        0 if header["prefix"] is None else header["prefix"]["bytes"],
         header["log_bytes"],
     ]
     if any(length < 0 for length in lengths) or sum(lengths) != len(data):
@@ -145,10 +182,11 @@ def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
         block_size=header["block_size"],
         token_ids=sections[0],
         hashes=hashes,
-        tails=tuple(sections[1 + num_groups : -2]),
+        tails=tuple(sections[1 + num_groups : -3]),
         log=sections[-1],
         num_pinned=header["pinned"],
-        states=sections[-2],
+        states=sections[-3],
+        prefix=_prefix_from(header["prefix"], sections[-2]),
     )
 
 

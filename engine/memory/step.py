@@ -323,6 +323,12 @@ class PagedStepView:
             out[step.rows] = _attend(step, queries[step.rows], seen, scale, soft_cap, sinks)
         return rotate(out, rotation.values).to(q.dtype)
 
+    def keys(self, layer: int, at: int) -> Tensor:
+        """Return the keys (K, S, D) that batch slice ``at`` sees, in scratch memory."""
+        group = self._groups[layer]
+        keys, _ = group.slices[at].gather(group.slots[layer]).scaled()
+        return rotate(keys, group.memory.rotation.keys)
+
     def tables(self, layer: int) -> SequenceOf[NativeTable]:
         """Return one table per batch slice; the same objects for all layers of a group."""
         group = self._groups[layer]

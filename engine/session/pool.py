@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from engine.config import ChatMessage
 from engine.errors import OutOfMemoryError, SnapshotError
-from engine.memory.interface import ColdStore, Manifest, Match, Memory
+from engine.memory.interface import ColdStore, Manifest, Match, Memory, SequenceId
 from engine.memory.snapshot import session_log
 from engine.session.session import Session
 
@@ -75,6 +75,15 @@ class SessionPool:
         branch = self.detached_fork(session, num_messages)
         self._register(branch)
         return branch
+
+    def adopt(self, conversation_id: str, source: Session, sequence: SequenceId) -> Session:
+        """Return a registered branch with the whole log of source and a sequence that holds it."""
+        session = source.copy_as(secrets.token_hex(8), len(source.spans))
+        session.conversation_id = conversation_id
+        session.num_stored = 0
+        session.sequence = sequence
+        self._register(session)
+        return session
 
     def detached_fork(self, session: Session, num_messages: int) -> Session:
         """Return a fork that nothing remembers; its owner must ``release`` it."""
