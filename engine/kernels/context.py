@@ -66,7 +66,7 @@ class Limits:
     @property
     def scratch_bytes(self) -> int:
         """Bytes one thread needs, for an unpacked tile or a tile of attention."""
-        unpacked = self.max_columns * 16 + self.max_columns // 32 * 2 * 16 * 4
+        unpacked = self.max_columns * 32 + self.max_columns // 32 * 2 * 16 * 4
         tile = 2 * self.head_dim * (_TILE_ROWS + _TILE_KEYS) + (_TILE_KEYS + 12) * _TILE_ROWS
         row = max(self.max_columns, self.num_heads * self.head_dim, 1024)
         return max(unpacked, 4 * tile, 4 * row) + ALIGNMENT_BYTES & -ALIGNMENT_BYTES
@@ -81,11 +81,11 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDAr
 
 
 class QuantizedActs:
-    """Room for activations (rows, width) as int8 in groups of 32."""
+    """Room for activations (rows, width) as int16 in groups of 32."""
 
     def __init__(self, rows: int, width: int) -> None:
         groups = width // GROUP_COLUMNS
-        self.q = zeros((rows, width), np.int8)
+        self.q = zeros((rows, width), np.int16)
         self.d = zeros((rows, groups))
         self.ds = zeros((rows, groups))
         self.sums = zeros((rows, groups, 2), np.int32)

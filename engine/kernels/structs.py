@@ -52,7 +52,7 @@ class Matrix(Structure):
 
 
 class Acts(Structure):
-    """Activations as int8 in groups of 32 columns."""
+    """Activations as int16 in groups of 32 columns."""
 
     _fields_ = (
         ("q", c_void_p),

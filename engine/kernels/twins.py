@@ -10,16 +10,16 @@ GROUP_COLUMNS = 32
 
 
 def quantize_acts(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantise activations to int8 in groups of 32 columns.
+    """Quantise activations to int16 in groups of 32 columns.
 
-    x: (T, C) float32, C a multiple of 32. Returns q (T, C) int8 and d (T, C / 32) float32 with
+    x: (T, C) float32, C a multiple of 32. Returns q (T, C) int16 and d (T, C / 32) float32 with
     x = d * q.
     """
     groups = x.view(len(x), -1, GROUP_COLUMNS)
     top = groups.abs().amax(-1, keepdim=True)
-    inverse = torch.where(top > 0, 127.0 / top, torch.zeros_like(top))
-    q = torch.round(groups * inverse).to(torch.int8)
-    return q.flatten(-2), (top / 127.0).squeeze(-1)
+    inverse = torch.where(top > 0, 32767.0 / top, torch.zeros_like(top))
+    q = torch.round(groups * inverse).to(torch.int16)
+    return q.flatten(-2), (top / 32767.0).squeeze(-1)
 
 
 def dequantize_acts(q: Tensor, d: Tensor) -> Tensor:

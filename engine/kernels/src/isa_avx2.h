@@ -10,7 +10,6 @@ using F = __m256;
 using I = __m256i;
 using W = __m256i;
 constexpr int R = 8;
-constexpr bool kIsSigned8 = true;
 
 RP_INLINE F fset(float x) { return _mm256_set1_ps(x); }
 RP_INLINE F fzero() { return _mm256_setzero_ps(); }
@@ -68,11 +67,12 @@ RP_INLINE F fload_s8(const uint8_t* p) {
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-// Whole numbers in -128..127 to R bytes.
-RP_INLINE void fstore_s8(int8_t* p, F v) {
+// Whole numbers to R int16, the middle two of every four swapped.
+RP_INLINE void fstore_swapped(int16_t* p, F v) {
     const __m256i i = _mm256_cvtps_epi32(v);
-    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(h, h));
+    __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+    h = _mm_shufflehi_epi16(_mm_shufflelo_epi16(h, 0xd8), 0xd8);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), h);
 }
 
 RP_INLINE W wload(const uint8_t* p) {
@@ -80,11 +80,6 @@ RP_INLINE W wload(const uint8_t* p) {
 }
 RP_INLINE void wstore(uint8_t* p, W w) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), w);
-}
-RP_INLINE W wbroadcast(const int8_t* p) {
-    int32_t x;
-    std::memcpy(&x, p, sizeof x);
-    return _mm256_set1_epi32(x);
 }
 RP_INLINE W wor(W a, W b) { return _mm256_or_si256(a, b); }
 RP_INLINE W wlow(W w) { return _mm256_and_si256(w, _mm256_set1_epi8(0x0f)); }
@@ -99,26 +94,39 @@ RP_INLINE W wplane(W w, char mask) {
         return _mm256_and_si256(_mm256_srli_epi16(w, SHIFT - 4), _mm256_set1_epi8(mask));
 }
 
-// Sum of products over the vectors of a group; DEPTH of them fit a 16-bit lane.
-template <int DEPTH>
-struct Dot {
-    __m256i sum, part;
-
-    RP_INLINE_MEMBER void begin(int32_t init) { sum = _mm256_set1_epi32(init); }
-
-    template <int J>
-    RP_INLINE_MEMBER void add(W w, W a) {
-        __m256i p;
-        if constexpr (DEPTH == 1)
-            p = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-        else
-            p = _mm256_maddubs_epi16(w, a);
-        part = J % DEPTH == 0 ? p : _mm256_add_epi16(part, p);
-        if constexpr (J % DEPTH == DEPTH - 1)
-            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, _mm256_set1_epi16(1)));
-    }
-
-    RP_INLINE_MEMBER I end() const { return sum; }
+// A weight vector as two of 16 bits: columns 0 and 2, columns 1 and 3 of every row.
+struct Pair {
+    __m256i even, odd;
 };
+
+template <bool SIGNED>
+RP_INLINE Pair widen(W w) {
+    if constexpr (SIGNED)
+        return {_mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8), _mm256_srai_epi16(w, 8)};
+    else
+        return {_mm256_and_si256(w, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(w, 8)};
+}
+
+RP_INLINE Pair load_pair(const uint8_t* p) { return {wload(p), wload(p + sizeof(W))}; }
+
+RP_INLINE void store_pair(uint8_t* p, Pair w) {
+    wstore(p, w.even);
+    wstore(p + sizeof(W), w.odd);
+}
+
+// Four activations for every row: columns 0 and 2, columns 1 and 3.
+RP_INLINE Pair broadcast_pair(const int16_t* p) {
+    int32_t even, odd;
+    std::memcpy(&even, p, sizeof even);
+    std::memcpy(&odd, p + 2, sizeof odd);
+    return {_mm256_set1_epi32(even), _mm256_set1_epi32(odd)};
+}
+
+RP_INLINE I iset(int32_t x) { return _mm256_set1_epi32(x); }
+
+RP_INLINE I dot(I sum, Pair w, Pair a) {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(w.even, a.even));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(w.odd, a.odd));
+}
 
 }  // namespace RP_NS

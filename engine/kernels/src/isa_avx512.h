@@ -10,7 +10,6 @@ using F = __m512;
 using I = __m512i;
 using W = __m512i;
 constexpr int R = 16;
-constexpr bool kIsSigned8 = false;  // signed weights become unsigned by adding 128
 
 RP_INLINE F fset(float x) { return _mm512_set1_ps(x); }
 RP_INLINE F fzero() { return _mm512_setzero_ps(); }
@@ -62,18 +61,14 @@ RP_INLINE F fload_s8(const uint8_t* p) {
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// Whole numbers in -128..127 to R bytes.
-RP_INLINE void fstore_s8(int8_t* p, F v) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+// Whole numbers to R int16, the middle two of every four swapped.
+RP_INLINE void fstore_swapped(int16_t* p, F v) {
+    const __m512i i = _mm512_shuffle_epi32(_mm512_cvtps_epi32(v), _MM_PERM_DBCA);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(i));
 }
 
 RP_INLINE W wload(const uint8_t* p) { return _mm512_loadu_si512(p); }
 RP_INLINE void wstore(uint8_t* p, W w) { _mm512_storeu_si512(p, w); }
-RP_INLINE W wbroadcast(const int8_t* p) {
-    int32_t x;
-    std::memcpy(&x, p, sizeof x);
-    return _mm512_set1_epi32(x);
-}
 RP_INLINE W wor(W a, W b) { return _mm512_or_si512(a, b); }
 RP_INLINE W wlow(W w) { return _mm512_and_si512(w, _mm512_set1_epi8(0x0f)); }
 RP_INLINE W whigh(W w) { return wlow(_mm512_srli_epi16(w, 4)); }
@@ -87,20 +82,39 @@ RP_INLINE W wplane(W w, char mask) {
         return _mm512_and_si512(_mm512_srli_epi16(w, SHIFT - 4), _mm512_set1_epi8(mask));
 }
 
-// Sum of products over the vectors of a group, exact in 32 bits.
-template <int DEPTH>
-struct Dot {
-    __m512i sum;
-
-    RP_INLINE_MEMBER void begin(int32_t init) { sum = _mm512_set1_epi32(init); }
-
-    template <int J>
-    RP_INLINE_MEMBER void add(W w, W a) {
-        if constexpr (DEPTH == 1) w = _mm512_xor_si512(w, _mm512_set1_epi8(-128));
-        sum = _mm512_dpbusd_epi32(sum, w, a);
-    }
-
-    RP_INLINE_MEMBER I end() const { return sum; }
+// A weight vector as two of 16 bits: columns 0 and 2, columns 1 and 3 of every row.
+struct Pair {
+    __m512i even, odd;
 };
+
+template <bool SIGNED>
+RP_INLINE Pair widen(W w) {
+    if constexpr (SIGNED)
+        return {_mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8), _mm512_srai_epi16(w, 8)};
+    else
+        return {_mm512_and_si512(w, _mm512_set1_epi16(0xff)), _mm512_srli_epi16(w, 8)};
+}
+
+RP_INLINE Pair load_pair(const uint8_t* p) { return {wload(p), wload(p + sizeof(W))}; }
+
+RP_INLINE void store_pair(uint8_t* p, Pair w) {
+    wstore(p, w.even);
+    wstore(p + sizeof(W), w.odd);
+}
+
+// Four activations for every row: columns 0 and 2, columns 1 and 3.
+RP_INLINE Pair broadcast_pair(const int16_t* p) {
+    int32_t even, odd;
+    std::memcpy(&even, p, sizeof even);
+    std::memcpy(&odd, p + 2, sizeof odd);
+    return {_mm512_set1_epi32(even), _mm512_set1_epi32(odd)};
+}
+
+RP_INLINE I iset(int32_t x) { return _mm512_set1_epi32(x); }
+
+RP_INLINE I dot(I sum, Pair w, Pair a) {
+    sum = _mm512_dpwssd_epi32(sum, w.even, a.even);
+    return _mm512_dpwssd_epi32(sum, w.odd, a.odd);
+}
 
 }  // namespace RP_NS

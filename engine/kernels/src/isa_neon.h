@@ -10,7 +10,6 @@ using F = float32x4_t;
 using I = int32x4_t;
 using W = uint8x16_t;
 constexpr int R = 4;
-constexpr bool kIsSigned8 = true;
 
 RP_INLINE F fset(float x) { return vdupq_n_f32(x); }
 RP_INLINE F fzero() { return vdupq_n_f32(0.0f); }
@@ -59,21 +58,16 @@ RP_INLINE F fload_s8(const uint8_t* p) {
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
 }
 
-// Whole numbers in -128..127 to R bytes.
-RP_INLINE void fstore_s8(int8_t* p, F v) {
+// Whole numbers to R int16, the middle two swapped.
+RP_INLINE void fstore_swapped(int16_t* p, F v) {
     const int16x4_t h = vmovn_s32(vcvtnq_s32_f32(v));
-    const int8x8_t b = vmovn_s16(vcombine_s16(h, h));
-    const uint32_t bytes = vget_lane_u32(vreinterpret_u32_s8(b), 0);
-    std::memcpy(p, &bytes, sizeof bytes);
+    const int32x2_t even = vreinterpret_s32_s16(vuzp1_s16(h, h));
+    const int32x2_t odd = vreinterpret_s32_s16(vuzp2_s16(h, h));
+    vst1_s16(p, vreinterpret_s16_s32(vzip1_s32(even, odd)));
 }
 
 RP_INLINE W wload(const uint8_t* p) { return vld1q_u8(p); }
 RP_INLINE void wstore(uint8_t* p, W w) { vst1q_u8(p, w); }
-RP_INLINE W wbroadcast(const int8_t* p) {
-    uint32_t x;
-    std::memcpy(&x, p, sizeof x);
-    return vreinterpretq_u8_u32(vdupq_n_u32(x));
-}
 RP_INLINE W wor(W a, W b) { return vorrq_u8(a, b); }
 RP_INLINE W wlow(W w) { return vandq_u8(w, vdupq_n_u8(0x0f)); }
 RP_INLINE W whigh(W w) { return vshrq_n_u8(w, 4); }
@@ -90,19 +84,49 @@ RP_INLINE W wplane(W w, char mask) {
         return vandq_u8(vshrq_n_u8(w, SHIFT - 4), bits);
 }
 
-// Sum of products over the vectors of a group, exact in 32 bits.
-template <int DEPTH>
-struct Dot {
-    int32x4_t sum;
-
-    RP_INLINE_MEMBER void begin(int32_t init) { sum = vdupq_n_s32(init); }
-
-    template <int J>
-    RP_INLINE_MEMBER void add(W w, W a) {
-        sum = vdotq_s32(sum, vreinterpretq_s8_u8(w), vreinterpretq_s8_u8(a));
-    }
-
-    RP_INLINE_MEMBER I end() const { return sum; }
+// A weight vector as two of 16 bits: columns 0 and 2, columns 1 and 3 of every row.
+struct Pair {
+    int16x8_t even, odd;
 };
+
+template <bool SIGNED>
+RP_INLINE Pair widen(W w) {
+    if constexpr (SIGNED) {
+        const int16x8_t both = vreinterpretq_s16_u8(w);
+        return {vshrq_n_s16(vshlq_n_s16(both, 8), 8), vshrq_n_s16(both, 8)};
+    } else {
+        const uint16x8_t both = vreinterpretq_u16_u8(w);
+        return {vreinterpretq_s16_u16(vandq_u16(both, vdupq_n_u16(0xff))),
+                vreinterpretq_s16_u16(vshrq_n_u16(both, 8))};
+    }
+}
+
+RP_INLINE Pair load_pair(const uint8_t* p) {
+    return {vreinterpretq_s16_u8(wload(p)), vreinterpretq_s16_u8(wload(p + sizeof(W)))};
+}
+
+RP_INLINE void store_pair(uint8_t* p, Pair w) {
+    wstore(p, vreinterpretq_u8_s16(w.even));
+    wstore(p + sizeof(W), vreinterpretq_u8_s16(w.odd));
+}
+
+// Four activations for every row: columns 0 and 2, columns 1 and 3.
+RP_INLINE Pair broadcast_pair(const int16_t* p) {
+    int32_t even, odd;
+    std::memcpy(&even, p, sizeof even);
+    std::memcpy(&odd, p + 2, sizeof odd);
+    return {vreinterpretq_s16_s32(vdupq_n_s32(even)), vreinterpretq_s16_s32(vdupq_n_s32(odd))};
+}
+
+RP_INLINE I iset(int32_t x) { return vdupq_n_s32(x); }
+
+RP_INLINE I dot_half(I sum, int16x8_t w, int16x8_t a) {
+    const int32x4_t low = vmull_s16(vget_low_s16(w), vget_low_s16(a));
+    return vaddq_s32(sum, vpaddq_s32(low, vmull_high_s16(w, a)));
+}
+
+RP_INLINE I dot(I sum, Pair w, Pair a) {
+    return dot_half(dot_half(sum, w.even, a.even), w.odd, a.odd);
+}
 
 }  // namespace RP_NS

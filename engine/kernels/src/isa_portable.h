@@ -6,7 +6,6 @@
 namespace RP_NS {
 
 constexpr int R = 8;
-constexpr bool kIsSigned8 = true;
 struct F {
     float v[R];
 };
@@ -92,8 +91,10 @@ RP_INLINE F fload_bf16(const uint8_t* p) {
 RP_INLINE F fload_s8(const uint8_t* p) {
     return fmap([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
 }
-RP_INLINE void fstore_s8(int8_t* p, F v) {
-    for (int i = 0; i < R; ++i) p[i] = static_cast<int8_t>(std::nearbyintf(v.v[i]));
+RP_INLINE void fstore_swapped(int16_t* p, F v) {
+    constexpr int kFrom[4] = {0, 2, 1, 3};
+    for (int i = 0; i < R; ++i)
+        p[i] = static_cast<int16_t>(std::nearbyintf(v.v[i / 4 * 4 + kFrom[i % 4]]));
 }
 
 RP_INLINE W wload(const uint8_t* p) {
@@ -102,11 +103,6 @@ RP_INLINE W wload(const uint8_t* p) {
     return r;
 }
 RP_INLINE void wstore(uint8_t* p, W w) { std::memcpy(p, w.v, sizeof w.v); }
-RP_INLINE W wbroadcast(const int8_t* p) {
-    W r;
-    for (int i = 0; i < R; ++i) std::memcpy(r.v + 4 * i, p, 4);
-    return r;
-}
 template <class Fn>
 RP_INLINE W wmap(Fn fn) {
     W r;
@@ -127,23 +123,45 @@ RP_INLINE W wplane(W w, char mask) {
     return wmap([&](int i) { return ((w.v[i] >> SHIFT) << 4) & mask; });
 }
 
-template <int DEPTH>
-struct Dot {
-    I sum;
-
-    RP_INLINE_MEMBER void begin(int32_t init) {
-        for (int i = 0; i < R; ++i) sum.v[i] = init;
-    }
-
-    template <int J>
-    RP_INLINE_MEMBER void add(W w, W a) {
-        for (int i = 0; i < 4 * R; ++i) {
-            const int32_t x = DEPTH == 1 ? static_cast<int8_t>(w.v[i]) : w.v[i];
-            sum.v[i / 4] += x * static_cast<int8_t>(a.v[i]);
-        }
-    }
-
-    RP_INLINE_MEMBER I end() const { return sum; }
+// Weights of four columns per row; activations of four columns for every row.
+struct Pair {
+    int16_t v[4 * R];
 };
+
+template <bool SIGNED>
+RP_INLINE Pair widen(W w) {
+    constexpr int kFrom[4] = {0, 2, 1, 3};
+    Pair r;
+    for (int i = 0; i < 4 * R; ++i) {
+        const uint8_t x = w.v[i / 4 * 4 + kFrom[i % 4]];
+        r.v[i] = SIGNED ? static_cast<int8_t>(x) : static_cast<int16_t>(x);
+    }
+    return r;
+}
+
+RP_INLINE Pair load_pair(const uint8_t* p) {
+    Pair r;
+    std::memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+
+RP_INLINE void store_pair(uint8_t* p, Pair w) { std::memcpy(p, w.v, sizeof w.v); }
+
+RP_INLINE Pair broadcast_pair(const int16_t* p) {
+    Pair r;
+    for (int i = 0; i < R; ++i) std::memcpy(r.v + 4 * i, p, 8);
+    return r;
+}
+
+RP_INLINE I iset(int32_t x) {
+    I r;
+    for (int i = 0; i < R; ++i) r.v[i] = x;
+    return r;
+}
+
+RP_INLINE I dot(I sum, Pair w, Pair a) {
+    for (int i = 0; i < 4 * R; ++i) sum.v[i / 4] += int32_t{w.v[i]} * int32_t{a.v[i]};
+    return sum;
+}
 
 }  // namespace RP_NS

@@ -1,35 +1,37 @@
-// Products of packed weights with int8 activations, for any number of rows.
+// Products of packed weights with int16 activations, for any number of rows.
 // The order of the float operations does not depend on the number of rows or threads.
 #pragma once
 
 namespace RP_NS {
 
-// kDepth: products that fit a 16-bit lane; kBlock: activation rows per pass of the dense loop.
+// kOffset: what an unsigned quant is above its value.
 struct Q4A {
-    static constexpr int kKind = RP_Q4A, kBits = 4, kDepth = 8, kBlock = 6, kOffset = 0;
-    static constexpr bool kHasMin = true, kHasHalves = false;
+    static constexpr int kBits = 4, kOffset = 0;
+    static constexpr bool kHasMin = true, kHasHalves = false, kIsSigned = false;
 };
 struct Q4S {
-    static constexpr int kKind = RP_Q4S, kBits = 4, kDepth = 8, kBlock = 6, kOffset = 8;
-    static constexpr bool kHasMin = false, kHasHalves = false;
+    static constexpr int kBits = 4, kOffset = 8;
+    static constexpr bool kHasMin = false, kHasHalves = false, kIsSigned = false;
 };
 struct Q5A {
-    static constexpr int kKind = RP_Q5A, kBits = 5, kDepth = 4, kBlock = 4, kOffset = 0;
-    static constexpr bool kHasMin = true, kHasHalves = false;
+    static constexpr int kBits = 5, kOffset = 0;
+    static constexpr bool kHasMin = true, kHasHalves = false, kIsSigned = false;
 };
 struct Q5S {
-    static constexpr int kKind = RP_Q5S, kBits = 5, kDepth = 4, kBlock = 4, kOffset = 16;
-    static constexpr bool kHasMin = false, kHasHalves = false;
+    static constexpr int kBits = 5, kOffset = 16;
+    static constexpr bool kHasMin = false, kHasHalves = false, kIsSigned = false;
 };
 struct Q6S {
-    static constexpr int kKind = RP_Q6S, kBits = 6, kDepth = 2, kBlock = 3, kOffset = 32;
-    static constexpr bool kHasMin = false, kHasHalves = true;
+    static constexpr int kBits = 6, kOffset = 32;
+    static constexpr bool kHasMin = false, kHasHalves = true, kIsSigned = false;
 };
 struct Q8S {
-    static constexpr int kKind = RP_Q8S, kBits = 8, kDepth = 1, kBlock = 4;
-    static constexpr int kOffset = kIsSigned8 ? 0 : 128;
-    static constexpr bool kHasMin = false, kHasHalves = false;
+    static constexpr int kBits = 8, kOffset = 0;
+    static constexpr bool kHasMin = false, kHasHalves = false, kIsSigned = true;
 };
+
+// Activation rows that share one pass over an unpacked tile.
+constexpr int kBlock = 6;
 
 template <class Q>
 struct Layout {
@@ -56,13 +58,13 @@ RP_INLINE W unpack(const uint8_t* p) {
     }
 }
 
-// Weights as they lie in the packed file, or as a tile unpacked before: bytes and float scales.
+// Weights as they lie in memory, or as a tile unpacked before: 16-bit quants and float scales.
 template <class Q>
 struct Packed {
     const uint8_t* p;
     template <int J>
-    RP_INLINE_MEMBER W vector() const {
-        return unpack<Q, J>(p);
+    RP_INLINE_MEMBER Pair vector() const {
+        return widen<Q::kIsSigned>(unpack<Q, J>(p));
     }
     RP_INLINE_MEMBER F scale(int i) const { return fload_f16(p + Layout<Q>::kQuants + 2 * R * i); }
     RP_INLINE_MEMBER void next() { p += Layout<Q>::kGroup; }
@@ -73,12 +75,12 @@ struct Unpacked {
     const uint8_t* p;
     const float* scales;
     template <int J>
-    RP_INLINE_MEMBER W vector() const {
-        return wload(p + J * Layout<Q>::kVector);
+    RP_INLINE_MEMBER Pair vector() const {
+        return load_pair(p + 2 * J * Layout<Q>::kVector);
     }
     RP_INLINE_MEMBER F scale(int i) const { return fload(scales + R * i); }
     RP_INLINE_MEMBER void next() {
-        p += 8 * Layout<Q>::kVector;
+        p += 16 * Layout<Q>::kVector;
         scales += Layout<Q>::kScales * R;
     }
 };
@@ -86,7 +88,7 @@ struct Unpacked {
 // Activation rows of one block.
 template <int M>
 struct Rows {
-    const int8_t* q[M];
+    const int16_t* q[M];
     int64_t meta[M];  // index of the first group
 };
 
@@ -103,7 +105,7 @@ RP_INLINE Rows<M> rows_of(const RpActs& acts, int64_t first) {
 // Integer sums of one group for M rows; high: of columns 16..31 where halves are scaled apart.
 template <class Q, int M>
 struct GroupSums {
-    Dot<Q::kDepth> low[M], high[Q::kHasHalves ? M : 1];
+    I low[M], high[Q::kHasHalves ? M : 1];
 };
 
 template <class Q, int M>
@@ -112,12 +114,12 @@ RP_INLINE void begin_group(const RpActs& acts, const Rows<M>& rows, int64_t g,
     each<M>([&](auto m) RP_LAMBDA {
         const int32_t* s = acts.sums + 2 * (rows.meta[m] + g);
         if constexpr (Q::kOffset == 0) {
-            sums.low[m].begin(0);
+            sums.low[m] = iset(0);
         } else if constexpr (Q::kHasHalves) {
-            sums.low[m].begin(-Q::kOffset * s[0]);
-            sums.high[m].begin(-Q::kOffset * s[1]);
+            sums.low[m] = iset(-Q::kOffset * s[0]);
+            sums.high[m] = iset(-Q::kOffset * s[1]);
         } else {
-            sums.low[m].begin(-Q::kOffset * (s[0] + s[1]));
+            sums.low[m] = iset(-Q::kOffset * (s[0] + s[1]));
         }
     });
 }
@@ -127,13 +129,13 @@ RP_INLINE void multiply_group(const Source& source, const Rows<M>& rows, int64_t
                               GroupSums<Q, M>& sums) {
     each<8>([&](auto j) RP_LAMBDA {
         constexpr int J = j;
-        const W w = source.template vector<J>();
+        const Pair w = source.template vector<J>();
         each<M>([&](auto m) RP_LAMBDA {
-            const W a = wbroadcast(rows.q[m] + 32 * g + 4 * J);
+            const Pair a = broadcast_pair(rows.q[m] + 32 * g + 4 * J);
             if constexpr (Q::kHasHalves && J >= 4)
-                sums.high[m].template add<J - 4>(w, a);
+                sums.high[m] = dot(sums.high[m], w, a);
             else
-                sums.low[m].template add<J>(w, a);
+                sums.low[m] = dot(sums.low[m], w, a);
         });
     });
 }
@@ -145,8 +147,8 @@ RP_INLINE void add_group(const Source& source, const RpActs& acts, const Rows<M>
     const F second = Layout<Q>::kScales == 2 ? source.scale(1) : fzero();
     each<M>([&](auto m) RP_LAMBDA {
         const int64_t at = rows.meta[m] + g;
-        F t = fmul(fcvt(sums.low[m].end()), d);
-        if constexpr (Q::kHasHalves) t = ffma(fcvt(sums.high[m].end()), second, t);
+        F t = fmul(fcvt(sums.low[m]), d);
+        if constexpr (Q::kHasHalves) t = ffma(fcvt(sums.high[m]), second, t);
         total[m] = ffma(t, fset(acts.d[at]), total[m]);
         if constexpr (Q::kHasMin) total[m] = ffma(second, fset(acts.ds[at]), total[m]);
     });
@@ -205,17 +207,17 @@ static void multiply_all(const Source& source, const RpMatrix& matrix, const RpA
 
 template <class Q, int... J>
 RP_INLINE void unpack_group(const uint8_t* p, uint8_t* out, std::integer_sequence<int, J...>) {
-    (wstore(out + J * Layout<Q>::kVector, unpack<Q, J>(p)), ...);
+    (store_pair(out + 2 * J * Layout<Q>::kVector, widen<Q::kIsSigned>(unpack<Q, J>(p))), ...);
 }
 
 template <class Q>
 static Unpacked<Q> unpack_tile(const uint8_t* p, int64_t groups, uint8_t* scratch) {
     uint8_t* quants = scratch;
-    float* scales = reinterpret_cast<float*>(scratch + groups * 8 * Layout<Q>::kVector);
+    float* scales = reinterpret_cast<float*>(scratch + groups * 16 * Layout<Q>::kVector);
     const Unpacked<Q> result{quants, scales};
     for (int64_t g = 0; g < groups; ++g, p += Layout<Q>::kGroup) {
         unpack_group<Q>(p, quants, std::make_integer_sequence<int, 8>());
-        quants += 8 * Layout<Q>::kVector;
+        quants += 16 * Layout<Q>::kVector;
         for (int i = 0; i < Layout<Q>::kScales; ++i, scales += R)
             fstore(scales, Packed<Q>{p}.scale(i));
     }
@@ -231,7 +233,7 @@ static void multiply(const RpMatrix& matrix, const RpActs& acts, int64_t tile, i
     const uint8_t* p = matrix.data + tile * groups * Layout<Q>::kGroup;
     if (rows < kUnpackRows)
         return multiply_all<Q, 4>(Packed<Q>{p}, matrix, acts, tile, rows);
-    multiply_all<Q, Q::kBlock>(unpack_tile<Q>(p, groups, scratch), matrix, acts, tile, rows);
+    multiply_all<Q, kBlock>(unpack_tile<Q>(p, groups, scratch), matrix, acts, tile, rows);
 }
 
 static void multiply_kind(const RpMatrix& matrix, const RpActs& acts, int64_t tile, int64_t rows,

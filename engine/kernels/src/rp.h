@@ -18,10 +18,10 @@ struct RpMatrix {
     int32_t reserved;
 };
 
-// Activations quantised to int8 in groups of 32: x = d * q. ds: d times the sum of q.
-// sums: of q over each half group.
+// Activations quantised to int16 in groups of 32: x = d * q. Of every four columns the second and
+// the third are swapped in q. ds: d times the sum of q. sums: of q over each half group.
 struct RpActs {
-    int8_t* q;
+    int16_t* q;
     float* d;
     float* ds;
     int32_t* sums;

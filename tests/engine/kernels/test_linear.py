@@ -1,4 +1,4 @@
-"""Products of packed weights agree with dequantised weights and int8 activations."""
+"""Products of packed weights agree with dequantised weights and int16 activations."""
 
 from __future__ import annotations
 
