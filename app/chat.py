@@ -7,9 +7,11 @@ returns at once; the engine's answers come as events.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from app.cloning import CloneJob, CloneResult, answered, transcript_of
 from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
 from app.events import ConversationChanged, Listener, ReplyQueued
 from app.readiness import ReadinessBook, ReadinessJob
@@ -149,6 +151,32 @@ class ChatService:
         """Bring a deleted conversation back."""
         self._store.restore_conversation(conversation_id)
         self._changed(conversation_id)
+
+    def clone(
+        self,
+        conversation_id: str,
+        *,
+        decay: float,
+        on_done: Callable[[CloneResult], None] = lambda result: None,
+    ) -> Conversation:
+        """Copy the branch on screen into a new conversation, and return that.
+
+        decay: the part of what was read that the copy's memory keeps, in (0, 1]. on_done is told
+        on the engine thread; without a model once one is loaded.
+        """
+        source = self._store.conversation(conversation_id)
+        copy = self._store.add_transcript(transcript_of(source, self.path(conversation_id)))
+        self._store.update_conversation(copy.id, sampling=source.sampling)
+        job = CloneJob(
+            conversation_id,
+            copy.id,
+            messages=lambda: answered(self.messages_for_model(copy.id)),
+            decay=decay,
+            on_done=partial(self._cloned, on_done),
+        )
+        self._worker.submit(job)
+        self._changed(copy.id)
+        return copy
 
     def search(self, text: str) -> list[SearchHit]:
         """Return the conversations whose title or text holds the words."""
@@ -301,16 +329,25 @@ class ChatService:
         with self._lock:
             self._running.pop(message.id, None)
         conversation_id = message.conversation_id
-        if message.stats is not None:
+        model = self._worker.model
+        if message.stats is not None and model is not None:
             usage = message.stats.usage
             num_tokens = usage.prompt_tokens + usage.completion_tokens
-            self._store.update_conversation(conversation_id, num_tokens=num_tokens)
+            self._store.update_conversation(
+                conversation_id, num_tokens=num_tokens, model=model.path
+            )
         if conversation_id != self._shown:
             self._store.update_conversation(conversation_id, is_unread=True)
         self._changed(conversation_id)
         self.residency.note_use(conversation_id)
         self._look_at([conversation_id])
         self.residency.prefetch_likely(conversation_id)
+
+    def _cloned(self, on_done: Callable[[CloneResult], None], result: CloneResult) -> None:
+        if result.error is None:
+            self.residency.note_use(result.conversation_id)
+            self._look_at([result.conversation_id])
+        on_done(result)
 
     def _look_at(self, conversation_ids: list[str]) -> None:
         if self._worker.model is not None:

@@ -89,6 +89,11 @@ def _add_cache(commands: _Commands[argparse.ArgumentParser]) -> None:
     cache = commands.add_parser("cache", help="show, clear, shrink or check the stored states")
     cache.add_argument("action", nargs="?", choices=("clear", "compact", "verify"))
     cache.add_argument("--json", action="store_true")
+    clone = commands.add_parser("clone", help="copy a conversation, keeping a part of its memory")
+    clone.add_argument("conversation", metavar="ID")
+    clone.add_argument("--decay", type=_share, metavar="D", help="part that is kept, 1 is all")
+    clone.add_argument("--model", metavar="FILE")
+    clone.add_argument("--json", action="store_true")
 
 
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -112,6 +117,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0.0 < value <= 1.0:
+        raise argparse.ArgumentTypeError("must be above 0, and at most 1")
+    return value
+
+
 def _command(name: str) -> Command:
     """Import only what the command needs: listing conversations must not wait for torch."""
     if name == "ask":
@@ -130,6 +142,10 @@ def _command(name: str) -> Command:
         from app.commands.cache import cache
 
         return cache
+    if name == "clone":
+        from app.commands.clone import clone
+
+        return clone
     if name == "doctor":
         from app.commands.doctor import doctor
 

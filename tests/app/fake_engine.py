@@ -40,6 +40,7 @@ class FakeEngine:
     gate: threading.Semaphore | None = None
     asked: list[GenerateRequest] = field(default_factory=list)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    cloned: list[tuple[str, tuple[ChatMessage, ...], str, float]] = field(default_factory=list)
     is_unloaded: bool = False
     fails_with: Exception | None = None
 
@@ -99,6 +100,14 @@ class FakeEngine:
 
     def release(self, conversation_id: str) -> None:
         self.calls.append(("release", conversation_id))
+
+    def clone(
+        self, conversation_id: str, messages: tuple[ChatMessage, ...], copy_id: str, decay: float
+    ) -> SimpleNamespace:
+        if self.fails_with is not None:
+            raise self.fails_with
+        self.cloned.append((conversation_id, messages, copy_id, decay))
+        return SimpleNamespace(num_tokens=100, num_places=round(100 * decay), branch="b")
 
     def unload(self) -> None:
         self.is_unloaded = True

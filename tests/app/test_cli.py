@@ -11,6 +11,7 @@ import app.services
 from app.cli import parse, run
 from app.paths import app_paths
 from app.store.chat_store import ChatStore
+from engine.errors import UnsupportedModelError
 from tests.app.fake_engine import FakeEngine, FakeLoader
 
 
@@ -137,6 +138,32 @@ def test_a_damaged_model_is_listed_with_its_error(capsys):
     assert reprise("inspect", str(paths.models / "bad.gguf")) == 1
 
 
+def test_a_clone_keeps_a_part(engine, capsys):
+    reprise("ask", "Hello", "--model", "model.gguf", "--system", "Be kind.", "--json")
+    source = json.loads(capsys.readouterr().out)["conversation"]
+    assert reprise("clone", source, "--decay", "0.5", "--model", "model.gguf", "--json") == 0
+    copy = json.loads(capsys.readouterr().out)
+    assert (copy["tokens"], copy["kept"], copy["decay"]) == (100, 50, 0.5)
+    ((cloned_id, messages, copy_id, decay),) = engine.cloned
+    assert (cloned_id, copy_id, decay) == (source, copy["conversation"], 0.5)
+    assert [message.content for message in messages] == ["Be kind.", "Hello", "one two three"]
+    store = ChatStore(app_paths().chats)
+    texts = [[m.content for m in store.path(row.id)] for row in store.conversations()]
+    assert texts == [["Hello", "one two three"]] * 2
+    store.close()
+
+
+def test_a_clone_follows_the_settings_and_says_what_failed(engine, capsys):
+    reprise("ask", "Hello", "--model", "model.gguf", "--json")
+    source = json.loads(capsys.readouterr().out)["conversation"]
+    assert reprise("clone", source, "--model", "model.gguf") == 0
+    assert "80 of 100 tokens kept" in capsys.readouterr().out
+    engine.fails_with = UnsupportedModelError("This model cannot be thinned out.")
+    assert reprise("clone", source, "--model", "model.gguf") == 1
+    assert "cannot be thinned out" in capsys.readouterr().err
+    assert reprise("clone", "nope", "--model", "model.gguf") == 1
+
+
 def test_chat_talks_until_the_input_ends(engine, capsys, monkeypatch):
     lines = iter(["Hello", "/new", "Again", "/quit"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
@@ -145,7 +172,10 @@ def test_chat_talks_until_the_input_ends(engine, capsys, monkeypatch):
     assert [len(request.messages) for request in engine.asked] == [1, 1]
 
 
-@pytest.mark.parametrize("arguments", [["ask"], ["bench", "nothing"], ["ask", "x", "--seed", "y"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["ask"], ["bench", "nothing"], ["clone", "x", "--decay", "0"], ["ask", "x", "--seed", "y"]],
+)
 def test_a_wrong_command_line_is_refused(arguments):
     with pytest.raises(SystemExit):
         parse(arguments)
