@@ -7,7 +7,7 @@ computed stays valid and the log says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -122,7 +122,7 @@ class Generation:
         """Prompt tokens read and the seconds that took."""
         return self._prompt_tokens - self._prompt.match.total, self._clock.prefill_ms / 1000.0
 
-    def _prefill_and_decode(self) -> Iterator[GenerateEvent]:
+    def _prefill_and_decode(self) -> Generator[GenerateEvent, None, FinishReason]:
         started = time.perf_counter()
         logits = yield from self._prefill()
         self._clock.prefill_ms = (time.perf_counter() - started) * 1000.0
@@ -130,7 +130,7 @@ class Generation:
             return FinishReason.CANCELLED
         return (yield from self._decode(logits))
 
-    def _prefill(self) -> Iterator[GenerateEvent]:
+    def _prefill(self) -> Generator[GenerateEvent, None, Tensor | None]:
         """Read the prompt in chunks; the logits (V,) of its last token, None when cancelled."""
         total = self._prompt_tokens
         logits: Tensor | None = None
@@ -167,7 +167,7 @@ class Generation:
         if self._request.messages[0].role == "system" and session.sequence is not None:
             self._memory.pin(session.sequence, session.end_of(1))
 
-    def _decode(self, logits: Tensor) -> Iterator[GenerateEvent]:
+    def _decode(self, logits: Tensor) -> Generator[GenerateEvent, None, FinishReason]:
         """Draw tokens until the model, the caller or the budget ends the reply."""
         while True:
             if self._is_cancelled():
