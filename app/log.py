@@ -7,8 +7,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -76,6 +76,26 @@ class RunLog:
         self._marker.release()
         with suppress(OSError):
             Path(self._marker.lock_file).unlink(missing_ok=True)
+
+
+@contextmanager
+def command_log(folder: Path) -> Iterator[None]:
+    """Log one command of the terminal; a file of its own, as the window may run beside it.
+
+    Raises: OSError when the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = _file_handler(folder / "command.log")
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
+        handler.close()
 
 
 def _file_handler(path: Path) -> RotatingFileHandler:

@@ -19,6 +19,7 @@ from app.events import (
     ReplyFinished,
     ReplyProgress,
 )
+from app.log import command_log
 from app.paths import app_paths
 from app.services import Services
 
@@ -84,11 +85,13 @@ def terminal_session(say: Callable[[str], None]) -> Iterator[TerminalSession]:
 
     Raises: DatabaseError kinds when chats.db cannot be used.
     """
-    services = Services(app_paths())
-    try:
-        yield TerminalSession(services, say)
-    finally:
-        services.close(timeout_s=30.0)
+    paths = app_paths()
+    with command_log(paths.logs):
+        services = Services(paths)
+        try:
+            yield TerminalSession(services, say)
+        finally:
+            services.close(timeout_s=30.0)
 
 
 def raise_for(error: ErrorReport | None) -> None:

@@ -43,6 +43,14 @@ def test_ask_prints_the_answer(engine, capsys):
     assert capsys.readouterr().out == "one two three\n"
 
 
+def test_what_goes_wrong_inside_is_in_the_log_and_not_on_the_screen(engine, capsys):
+    engine.fails_with = RuntimeError("a bug")
+    assert reprise("ask", "Hello", "--model", "model.gguf") == 1
+    assert "Something went wrong inside Reprise." in capsys.readouterr().err
+    log = (app_paths().logs / "command.log").read_text(encoding="utf-8")
+    assert "RuntimeError: a bug" in log
+
+
 def test_ask_prints_one_json_object(engine, capsys):
     arguments = ("--temperature", "0", "--seed", "3", "--max-tokens", "9", "--system", "Be kind.")
     assert reprise("ask", "Hello", "--model", "model.gguf", *arguments, "--json") == 0
