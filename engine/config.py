@@ -28,6 +28,9 @@ class EngineConfig:
     block_size: tokens per block, one of 16, 32, 64, 128.
     hot_budget_bytes: bytes of device memory for blocks; None takes what one full context needs
         and up to a quarter of free memory.
+    warm_budget_bytes: bytes of host memory for blocks that device memory gave up; 0 drops them.
+        None takes a quarter of free memory, at most 4 GiB, and nothing on a CPU, where device
+        memory is host memory.
     prefill_chunk: most tokens evaluated between two chances to cancel.
     num_threads: None takes the number of physical cores.
     compute: "auto" measures at first load; "float32" and "bfloat16" force the torch path's dtype.
@@ -39,6 +42,7 @@ class EngineConfig:
     block_size: int = 32
     kv_codec: KVCodec = KVCodec.F16
     hot_budget_bytes: int | None = None
+    warm_budget_bytes: int | None = None
     prefill_chunk: int = 128
     num_threads: int | None = None
     device: str = "cpu"

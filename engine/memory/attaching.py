@@ -24,7 +24,8 @@ class _Chain:
     """The blocks that may continue one table, from block ``start`` on.
 
     hashes: of the blocks from start on. data: all token ids, int32 little-endian. lost: blocks that
-    can be had nowhere. owned: blocks that are ours already. cold: those that had to be read.
+    can be had nowhere. owned: blocks that are ours already. cold, warm: those that were brought
+    back from there.
     """
 
     table: BlockTable
@@ -34,6 +35,7 @@ class _Chain:
     lost: set[int] = field(default_factory=set)
     owned: dict[int, Block] = field(default_factory=dict)
     cold: set[int] = field(default_factory=set)
+    warm: set[int] = field(default_factory=set)
 
     @property
     def end(self) -> int:
@@ -70,6 +72,15 @@ class _Chain:
             block = self.owned.pop(at)
             block.pool.release(block)
             self.cold.discard(at)
+            self.warm.discard(at)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Tokens that came from the lower tiers."""
+
+    warm: int = 0
+    cold: int = 0
 
 
 class Attacher:
@@ -93,10 +104,10 @@ class Attacher:
         _, num_shared = self._partly(tail, full, data[full * self._step_bytes :])
         return end * self._groups.block_size + num_shared
 
-    def extend(self, found: Sequence, data: bytes) -> int:
+    def extend(self, found: Sequence, data: bytes) -> Brought:
         """Extend a sequence along data, token ids of which it holds a prefix; whole blocks only.
 
-        Returns how many tokens came from the cold store.
+        Returns how many tokens came from where.
         """
         chains = self._chains(found, data)
         while not all([self._own(chain, _reach(chains)) for chain in chains]):
@@ -105,7 +116,7 @@ class Attacher:
         for chain in chains:
             chain.give_back(chain.needed(end))
         if end == start:
-            return 0
+            return Brought()
         self._groups.cut(found, start * self._groups.block_size)
         for chain in chains:
             _publish(chain, end)
@@ -113,7 +124,10 @@ class Attacher:
         found.num_reserved = found.length
         settle(found)
         self._groups.leave_window(found)
-        return max(len(chain.cold) for chain in chains) * self._groups.block_size
+        # A group with a window needs fewer blocks, so the one that needed most tells.
+        most = max(chains, key=lambda chain: len(chain.owned))
+        size = self._groups.block_size
+        return Brought(len(most.warm) * size, len(most.cold) * size)
 
     def extend_partly(self, found: Sequence, data: bytes) -> None:
         """Copy the tokens that the next hot block shares with data, when that is a gain."""
@@ -173,9 +187,11 @@ class Attacher:
 
     def _load(self, chain: _Chain, run: SequenceOf[int]) -> bool:
         """Load neighbouring blocks; False, and the first that is not there is lost."""
+        warm = {at for at in run if self._reader.is_warm(chain.hash(at))}
         loaded = self._reader.load(chain.table.memory, [chain.wanted(at) for at in run])
         chain.owned.update(zip(run, loaded, strict=False))
-        chain.cold.update(run[: len(loaded)])
+        chain.cold.update(set(run[: len(loaded)]) - warm)
+        chain.warm.update(warm.intersection(run[: len(loaded)]))
         if len(loaded) == len(run):
             return True
         chain.lost.add(run[len(loaded)])

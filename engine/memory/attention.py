@@ -30,6 +30,7 @@ from engine.memory.sequence import GroupMemory, to_bytes
 from engine.memory.snapshot import ManifestBody, SnapshotWriter, read_tail
 from engine.memory.step import PagedStepView, Scratch
 from engine.memory.usage import breakdown_of
+from engine.memory.warm_tier import WarmTier
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +56,7 @@ class MemoryOptions:
 
     budget_bytes: of hot memory, all groups together. slack_tokens: how far behind its window a
     sequence keeps blocks; a prefill chunk, so that a turn taken back costs nothing.
+    warm_budget_bytes: of host memory for blocks that were given up; 0 drops them.
     """
 
     codec: KVCodec
@@ -62,6 +64,7 @@ class MemoryOptions:
     budget_bytes: int
     device: str = "cpu"
     slack_tokens: int = 128
+    warm_budget_bytes: int = 0
 
 
 class PagedAttentionMemory:
@@ -75,8 +78,10 @@ class PagedAttentionMemory:
         self._options = options
         self._store = store
         self._budget = ByteBudget(options.budget_bytes)
-        self._groups = Groups(_group_memories(spec, options, self._budget), options.block_size)
-        self._reader = ColdReader(store, spec.fingerprint)
+        self._warm = WarmTier(options.warm_budget_bytes)
+        memories = _group_memories(spec, options, self._budget, self._warm)
+        self._groups = Groups(memories, options.block_size)
+        self._reader = ColdReader(store, spec.fingerprint, self._warm)
         self._writer = SnapshotWriter(store, spec.fingerprint)
         self._attacher = Attacher(self._groups, self._reader)
         self._scratch = Scratch(_compute_dtype(options.codec, device), device)
@@ -114,12 +119,13 @@ class PagedAttentionMemory:
         started = time.perf_counter()
         data = to_bytes(found.placed(token_ids[: max(0, len(token_ids) - 1)]))
         assert data.startswith(found.token_bytes(0, found.length)), "not a prefix of these tokens"
-        num_cold = self._attacher.extend(found, data)
+        brought = self._attacher.extend(found, data)
         self._attacher.extend_partly(found, data)
         return Match(
-            hot=found.num_tokens - num_cold,
-            cold=num_cold,
-            restore_ms=(time.perf_counter() - started) * 1e3 if num_cold else 0.0,
+            hot=found.num_tokens - brought.warm - brought.cold,
+            warm=brought.warm,
+            cold=brought.cold,
+            restore_ms=(time.perf_counter() - started) * 1e3,
             damaged=self._reader.take_damaged(),
         )
 
@@ -298,7 +304,7 @@ class PagedAttentionMemory:
 
     def breakdown(self) -> MemoryBreakdown:
         """Return the real bytes by tier."""
-        return breakdown_of(self._groups, self._budget, self._store)
+        return breakdown_of(self._groups, self._budget, self._warm, self._store)
 
     def clear(self) -> None:
         """Drop every sequence and every cached block; blocks being written stay until they are."""
@@ -307,6 +313,7 @@ class PagedAttentionMemory:
         for memory in self._groups.memories:
             for pool in memory.pools:
                 pool.clear()
+        self._warm.clear()
 
     def trim(self) -> int:
         """Give memory that holds nothing back to the system; return its bytes."""
@@ -354,7 +361,7 @@ def _tail_blocks(table: BlockTable, num_settled: int, num_tokens: int) -> list[B
 
 
 def _group_memories(
-    spec: MemorySpec, options: MemoryOptions, budget: ByteBudget
+    spec: MemorySpec, options: MemoryOptions, budget: ByteBudget, warm: WarmTier
 ) -> list[GroupMemory]:
     return [
         _group_memory(
@@ -362,18 +369,28 @@ def _group_memories(
             chain_salt(spec.fingerprint, options.codec, options.block_size, index),
             options,
             budget,
+            warm,
         )
         for index, group in enumerate(spec.groups)
     ]
 
 
 def _group_memory(
-    group: AttentionGroup, salt: bytes, options: MemoryOptions, budget: ByteBudget
+    group: AttentionGroup,
+    salt: bytes,
+    options: MemoryOptions,
+    budget: ByteBudget,
+    warm: WarmTier,
 ) -> GroupMemory:
     device = torch.device(options.device)
     codecs = dict.fromkeys((exact_codec(options.codec), options.codec))
     pools = [
-        BlockPool(BlockLayout.of(group, codec, options.block_size), budget, device=device)
+        BlockPool(
+            BlockLayout.of(group, codec, options.block_size),
+            budget,
+            device=device,
+            on_evict=warm.put,
+        )
         for codec in codecs
     ]
     return GroupMemory(

@@ -279,7 +279,7 @@ class BlockPool:
     def drop(self, block: Block) -> None:
         """Free a sealed block that has become worthless, when nobody uses or reads it."""
         if block.is_idle:
-            self._evict(block)
+            self._forget(block)
 
     def clear(self) -> None:
         """Free every idle block and give whole free arenas back."""
@@ -314,8 +314,11 @@ class BlockPool:
         return self._budget.reclaim(self.layout.slab_bytes, taker=self) and self._grow()
 
     def _evict(self, block: Block) -> None:
-        """Free an idle sealed block."""
+        """Free an idle sealed block that is worth something."""
         self._on_evict(block)
+        self._forget(block)
+
+    def _forget(self, block: Block) -> None:
         self._queues.discard(block)
         self.index.remove(block)
         self._free(block)

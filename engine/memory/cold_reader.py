@@ -1,5 +1,6 @@
 """Brings stored blocks back: read, verified, and only then given to the pool.
 
+What the warm tier holds never left this process and is taken as it is, before the store is asked.
 Whatever fails to verify is dropped from the store and ends the prefix; nothing fails harder.
 """
 
@@ -7,12 +8,14 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import torch
 
 from engine.errors import StoreError
 from engine.memory.prefix_index import HASH_BYTES, chain_hash
+from engine.memory.warm_tier import WarmTier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,8 +55,11 @@ class ColdReader:
     num_damaged: blocks that failed verification since ``take_damaged`` was last called.
     """
 
-    def __init__(self, store: ColdStore | None, fingerprint: bytes) -> None:
+    def __init__(
+        self, store: ColdStore | None, fingerprint: bytes, warm: WarmTier | None = None
+    ) -> None:
         self._store = store
+        self._warm = WarmTier(0) if warm is None else warm
         self._fingerprint = fingerprint
         self._num_damaged = 0
 
@@ -63,13 +69,19 @@ class ColdReader:
         return count
 
     def existing(self, hashes: Sequence[bytes]) -> frozenset[bytes]:
-        """Return those that are stored; none when the store cannot tell."""
-        if self._store is None or not hashes:
-            return frozenset()
+        """Return those that are warm or stored; none of the latter when the store cannot tell."""
+        warm = frozenset(filter(self.is_warm, hashes))
+        others = [block_hash for block_hash in hashes if block_hash not in warm]
+        if self._store is None or not others:
+            return warm
         try:
-            return self._store.existing(self._fingerprint, hashes)
+            return warm | self._store.existing(self._fingerprint, others)
         except StoreError:
-            return frozenset()
+            return warm
+
+    def is_warm(self, block_hash: bytes) -> bool:
+        """Tell whether a block is in the warm tier."""
+        return block_hash in self._warm
 
     def sound_blocks(
         self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout], salt: bytes
@@ -78,11 +90,11 @@ class ColdReader:
 
         layouts: those a block may have, by codec.
         """
-        for expected, stored in zip(wanted, self._read(wanted), strict=False):
+        for expected, (stored, is_warm) in zip(wanted, self._read(wanted), strict=False):
             if stored.hash != expected.hash:
                 return
             layout = layouts.get(stored.codec)
-            if layout is None or not is_sound(stored, expected, layout, salt):
+            if not is_warm and (layout is None or not is_sound(stored, expected, layout, salt)):
                 self._discard(stored.hash)
                 return
             yield stored
@@ -103,12 +115,23 @@ class ColdReader:
             blocks.append(block)
         return blocks
 
-    def _read(self, wanted: Sequence[Wanted]) -> Iterable[StoredBlock]:
+    def _read(self, wanted: Sequence[Wanted]) -> Iterable[tuple[StoredBlock, bool]]:
+        """Yield blocks from the warm tier and the store in order, and whether they were warm."""
+        for is_warm, run in groupby(wanted, lambda one: self.is_warm(one.hash)):
+            hashes = [one.hash for one in run]
+            if is_warm:
+                # Taken at once: making room for the first may push others out of the tier.
+                found = [self._warm.get(block_hash) for block_hash in hashes]
+                yield from ((block, True) for block in found if block is not None)
+            else:
+                yield from ((block, False) for block in self._read_stored(hashes))
+
+    def _read_stored(self, hashes: Sequence[bytes]) -> Iterable[StoredBlock]:
         """Read from the store; a store that breaks down just ends the run."""
-        if self._store is None or not wanted:
+        if self._store is None:
             return
         try:
-            yield from self._store.read_blocks(self._fingerprint, [w.hash for w in wanted])
+            yield from self._store.read_blocks(self._fingerprint, hashes)
         except StoreError:
             self._num_damaged += 1
 

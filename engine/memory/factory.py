@@ -11,6 +11,7 @@ from engine.memory.codec import BlockLayout, exact_codec, is_quantised
 from engine.memory.hybrid import HybridMemory
 from engine.memory.packing import EXACT_RECENT_TOKENS
 from engine.memory.recurrent import RecurrentMemory
+from engine.memory.warm_tier import default_warm_budget
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig, KVCodec
@@ -64,6 +65,7 @@ def _attention(
         budget_bytes,
         config.device,
         slack_tokens=config.prefill_chunk,
+        warm_budget_bytes=_warm_budget(config),
     )
     return PagedAttentionMemory(spec, options, store=store)
 
@@ -78,6 +80,12 @@ def _recurrent(
         device=config.device,
         store=store,
     )
+
+
+def _warm_budget(config: EngineConfig) -> int:
+    if config.warm_budget_bytes is not None:
+        return config.warm_budget_bytes
+    return default_warm_budget(config.device, free_memory_bytes())
 
 
 def _slab_bytes(spec: MemorySpec, codec: KVCodec, block_size: int) -> int:

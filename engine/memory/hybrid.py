@@ -84,9 +84,7 @@ class HybridMemory:
         # No further than a state is kept: more blocks would be brought back for nothing.
         match = self._attention.attach(blocks, token_ids[: reach + 1])
         self._recurrent.attach(cells, token_ids[: match.total + 1])
-        length = self._align(sequence)
-        cold = min(match.cold, length)
-        return replace(match, hot=length - cold, cold=cold)
+        return _within(match, self._align(sequence))
 
     def allocate(self, batch: SequenceOf[tuple[SequenceId, int]]) -> bool:
         """Reserve room for n more tokens of each sequence; False, and no change, when full."""
@@ -169,9 +167,7 @@ class HybridMemory:
         body = unpack_body(manifest.body)
         blocks, log, match = self._attention.restore(manifest)
         sequence = self._register(blocks, self._recurrent.unpack(body.token_ids, body.states))
-        length = self._align(sequence)
-        cold = min(match.cold, length)
-        return sequence, log, replace(match, hot=length - cold, cold=cold)
+        return sequence, log, _within(match, self._align(sequence))
 
     def breakdown(self) -> MemoryBreakdown:
         """Return the real bytes by tier, states counted with the hot ones."""
@@ -214,3 +210,10 @@ class HybridMemory:
             self._recurrent.truncate(cells, shorter)
         assert to_bytes(self._attention.token_ids(blocks)) == to_bytes(self.token_ids(sequence))
         return length
+
+
+def _within(match: Match, length: int) -> Match:
+    """Return a match cut to length, what came from the lowest tier counted first."""
+    cold = min(match.cold, length)
+    warm = min(match.warm, length - cold)
+    return replace(match, hot=length - warm - cold, warm=warm, cold=cold)

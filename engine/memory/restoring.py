@@ -6,10 +6,11 @@ A manifest of another K/V format is converted, block by block, into this memory'
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import SnapshotError
-from engine.memory.attaching import Attacher
+from engine.memory.attaching import Attacher, Brought
 from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.converting import Converter
 from engine.memory.interface import Match
@@ -49,14 +50,17 @@ class Restorer:
         body = self._verified(manifest)
         found = self._groups.new_sequence(body.prefix)
         if body.codec == self._codec and body.block_size == self._groups.block_size:
-            num_cold = self._place(found, body)
+            brought = self._place(found, body)
         else:
             num_cold = Converter(self._spec, self._groups, self._reader).run(found, body)
+            brought = Brought(cold=num_cold)
         self._groups.drop_part_of_prefix(found)
         # What was thinned out counts with what is there.
-        num_cold = found.num_tokens if num_cold >= found.length else num_cold
+        num_cold = found.num_tokens if brought.cold >= found.length else brought.cold
+        num_warm = min(brought.warm, found.num_tokens - num_cold)
         match = Match(
-            hot=found.num_tokens - num_cold,
+            hot=found.num_tokens - num_warm - num_cold,
+            warm=num_warm,
             cold=num_cold,
             restore_ms=(time.perf_counter() - started) * 1e3,
             damaged=self._reader.take_damaged(),
@@ -89,16 +93,16 @@ class Restorer:
         if len(body.tails[index]) != layout.bytes_of_tokens(body.num_tail_tokens):
             raise _unusable("its tail has the wrong size")
 
-    def _place(self, found: Sequence, body: ManifestBody) -> int:
-        """Put blocks and tail in place; return how many tokens came from the store."""
+    def _place(self, found: Sequence, body: ManifestBody) -> Brought:
+        """Put blocks and tail in place; return how many tokens came from where."""
         num_settled = body.num_places - body.num_tail_tokens
         settled = body.token_ids[: num_settled * TOKEN_BYTES]
         found.num_pinned = body.num_pinned
-        num_cold = Attacher(self._groups, self._reader).extend(found, settled)
+        brought = Attacher(self._groups, self._reader).extend(found, settled)
         if found.length < num_settled or body.num_tail_tokens == 0:
-            return num_cold
+            return brought
         if not self._groups.reserve([(found, body.num_places)]):
-            return num_cold
+            return brought
         for table, tail in zip(found.tables, body.tails, strict=True):
             blocks = table.span(len(table.hashes), table.num_blocks)
             numbers = tail_numbers(tail, table.memory.pool.layout, body.num_tail_tokens)
@@ -106,7 +110,7 @@ class Restorer:
                 write_numbers(block, 0, keys, values)
         found.token_ids.extend(from_bytes(body.token_ids)[num_settled:])
         self._groups.seal_full(found)
-        return num_cold + body.num_tail_tokens
+        return replace(brought, cold=brought.cold + body.num_tail_tokens)
 
 
 def _unusable(why: str) -> SnapshotError:

@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from engine.memory.block_pool import ByteBudget
     from engine.memory.groups import Groups
     from engine.memory.interface import ColdStore
+    from engine.memory.warm_tier import WarmTier
 
 
-def breakdown_of(groups: Groups, budget: ByteBudget, store: ColdStore | None) -> MemoryBreakdown:
+def breakdown_of(
+    groups: Groups, budget: ByteBudget, warm: WarmTier, store: ColdStore | None
+) -> MemoryBreakdown:
     """Count blocks and bytes of every tier."""
     pools = [pool for memory in groups.memories for pool in memory.pools]
     num_blocks = sum(pool.num_blocks for pool in pools)
@@ -28,6 +31,8 @@ def breakdown_of(groups: Groups, budget: ByteBudget, store: ColdStore | None) ->
     )
     slab_bytes = sum(memory.pools[-1].layout.slab_bytes for memory in groups.memories)
     tiers = [TierUse("hot", hot_bytes, budget.limit_bytes, num_blocks)]
+    if warm.budget_bytes:
+        tiers.append(TierUse("warm", warm.used_bytes, warm.budget_bytes, len(warm)))
     if store is not None:
         tiers.append(TierUse("cold", store.used_bytes(), store.budget_bytes(), 0))
     return MemoryBreakdown(

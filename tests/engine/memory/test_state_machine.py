@@ -32,7 +32,8 @@ NUM_BLOCKS = 24
 def build(store: MemoryColdStore, codec: KVCodec, spec: MemorySpec) -> PagedAttentionMemory:
     probe = PagedAttentionMemory(spec, MemoryOptions(KVCodec.F32, BLOCK_SIZE, 0))
     budget = probe.breakdown().bytes_per_token * BLOCK_SIZE * NUM_BLOCKS
-    options = MemoryOptions(codec, BLOCK_SIZE, budget, slack_tokens=0)
+    warm = budget // 2 if spec is WINDOWED else 0
+    options = MemoryOptions(codec, BLOCK_SIZE, budget, slack_tokens=0, warm_budget_bytes=warm)
     return PagedAttentionMemory(spec, options, store=store)
 
 
@@ -161,7 +162,7 @@ class QuantisedMachine(MemoryMachine):
 
 
 class WindowedMachine(MemoryMachine):
-    """The same where blocks leave a window, and may be lost for going back."""
+    """The same with a warm tier, where blocks leave a window and may be lost for going back."""
 
     spec = WINDOWED
 
