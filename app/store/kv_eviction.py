@@ -7,7 +7,11 @@ until the last of them goes.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from app.store.kv_database import live_bytes
 from app.store.kv_removal import drop_blocks, drop_manifest
@@ -19,31 +23,53 @@ _BONUS_US = 3 * 86_400 * 1_000_000
 _MAX_BONUSES = 4
 
 
-def make_room(
-    connection: Connection, need_bytes: int, *, limit_bytes: int, keep: int | None
-) -> int:
-    """Evict until need_bytes more fit below limit_bytes; return the bytes that fit now.
+class EvictionOrder(StrEnum):
+    """Who goes first: a mixture, the longest unused, or the least often restored."""
+
+    BALANCED = "balanced"
+    RECENCY = "recency"
+    FREQUENCY = "frequency"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bytes the pages in use may take, and who goes first when they are reached."""
+
+    num_bytes: int
+    order: EvictionOrder = EvictionOrder.BALANCED
+
+
+def make_room(connection: Connection, need_bytes: int, *, limit: Limit, keep: int | None) -> int:
+    """Evict until need_bytes more fit below the limit; return the bytes that fit now.
 
     keep: the manifest being written; its own blocks are not touched.
     """
-    room = limit_bytes - live_bytes(connection)
+    room = limit.num_bytes - live_bytes(connection)
     if room >= need_bytes:
         return room
-    for manifest_id in _by_value(connection):
+    for manifest_id in _by_value(connection, limit.order):
         if manifest_id == keep:
             continue
         _shrink(connection, manifest_id, need_bytes - room)
-        room = limit_bytes - live_bytes(connection)
+        room = limit.num_bytes - live_bytes(connection)
         if room >= need_bytes:
             break
     return max(0, room)
 
 
-def _by_value(connection: Connection) -> list[int]:
+def _by_value(connection: Connection, order: EvictionOrder) -> list[int]:
     """Return the manifests, least valuable first."""
-    bonus = func.min(manifests.c.hits, _MAX_BONUSES) * _BONUS_US
-    query = select(manifests.c.id).order_by(manifests.c.last_use + bonus)
+    query = select(manifests.c.id).order_by(*_values(order))
     return list(connection.execute(query).scalars())
+
+
+def _values(order: EvictionOrder) -> tuple[ColumnElement[Any], ...]:
+    hits, last_use = manifests.c.hits, manifests.c.last_use
+    if order is EvictionOrder.RECENCY:
+        return (last_use,)
+    if order is EvictionOrder.FREQUENCY:
+        return (hits, last_use)
+    return (last_use + func.min(hits, _MAX_BONUSES) * _BONUS_US,)
 
 
 def _shrink(connection: Connection, manifest_id: int, wanted_bytes: int) -> None:

@@ -17,6 +17,7 @@ from app.errors import DatabaseDamagedError, DatabaseError
 from app.events import Notice
 from app.store import kv_blocks, kv_removal
 from app.store.kv_database import KVDatabase
+from app.store.kv_eviction import EvictionOrder
 from app.store.kv_queue import WriteQueue
 from app.store.kv_usage import ConversationUse, usage
 from app.store.kv_writer import KVWriter
@@ -158,6 +159,10 @@ class KVStore:
         """Change the budget; the file shrinks to it soon."""
         self._writer.budget_bytes = budget_bytes
         self._queue.put_command(self._writer.tidy)
+
+    def set_eviction_order(self, order: str) -> None:
+        """Say who goes first when the budget is reached. order: an EvictionOrder value."""
+        self._writer.eviction_order = EvictionOrder(order)
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything queued so far is written; False when time ran out."""

@@ -21,7 +21,7 @@ from app.errors import (
 )
 from app.events import Notice
 from app.store.kv_database import PAGE_SIZE, KVDatabase, free_bytes
-from app.store.kv_eviction import make_room
+from app.store.kv_eviction import EvictionOrder, Limit, make_room
 from app.store.kv_queue import Command, Item, WriteQueue, deadline_after
 from app.store.kv_removal import sweep
 from app.store.kv_writes import cost_of, touch, touch_manifests, write_job
@@ -54,6 +54,7 @@ class KVWriter:
         on_notice: Callable[[Notice], None],
     ) -> None:
         self.budget_bytes = budget_bytes
+        self.eviction_order = EvictionOrder.BALANCED
         self.problem = ""
         self.bytes_written = 0
         self._database = database
@@ -98,7 +99,7 @@ class KVWriter:
         self._require_lock()
         with self._database.writing() as connection:
             num_swept = sweep(connection)
-            make_room(connection, 0, limit_bytes=self.budget_bytes, keep=None)
+            make_room(connection, 0, limit=self._limit(), keep=None)
         self.give_back(_SPARE_BYTES)
         return num_swept
 
@@ -121,6 +122,9 @@ class KVWriter:
         self._require_lock()
         self._database.replace(keep=keep)
         self._database.checkpoint()
+
+    def _limit(self) -> Limit:
+        return Limit(self.budget_bytes, self.eviction_order)
 
     def _excess_pages(self, spare_bytes: int) -> int:
         with self._database.reading() as connection:
@@ -168,7 +172,7 @@ class KVWriter:
         with self._database.writing() as connection:
             # What was read since the last job counts when this one has to make room.
             self._touch(connection)
-            written = write_job(connection, job, limit_bytes=self.budget_bytes)
+            written = write_job(connection, job, limit=self._limit())
         self.bytes_written += written.num_bytes
         if self._database.checkpoint() and self._database.file_bytes() > self.budget_bytes:
             self.give_back(self.budget_bytes)

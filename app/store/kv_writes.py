@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from app.store.kv_blocks import binding_of, existing
 from app.store.kv_database import PAGE_SIZE
-from app.store.kv_eviction import make_room
+from app.store.kv_eviction import Limit, make_room
 from app.store.kv_removal import drop_unnamed
 from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests, payloads
 from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
@@ -25,10 +25,10 @@ class Written:
     num_left_out: int
 
 
-def write_job(connection: Connection, job: SnapshotJob, *, limit_bytes: int) -> Written:
+def write_job(connection: Connection, job: SnapshotJob, *, limit: Limit) -> Written:
     """Store a manifest and those of its blocks that are not there yet.
 
-    Makes room first, so that the pages in use stay within limit_bytes; where even that does not
+    Makes room first, so that the pages in use stay within the limit; where even that does not
     help, the head of the chain is kept and the tail left out.
     """
     manifest = job.manifest
@@ -37,14 +37,14 @@ def write_job(connection: Connection, job: SnapshotJob, *, limit_bytes: int) -> 
     # Links come before evictions, or room would be made with the very blocks this job relies on.
     _link(connection, manifest_id, manifest.block_hashes, stored)
     new = _new_blocks(job, stored)
-    room = make_room(connection, sum(map(cost_of, new)), limit_bytes=limit_bytes, keep=manifest_id)
+    room = make_room(connection, sum(map(cost_of, new)), limit=limit, keep=manifest_id)
     fitting = _fitting(new, room)
     for block in fitting:
         stored[block.hash] = _insert_block(connection, manifest.fingerprint, block)
     if fitting:
         _link(connection, manifest_id, manifest.block_hashes, stored)
     # The estimate leaves out pages that split; what they took is given back at once.
-    make_room(connection, 0, limit_bytes=limit_bytes, keep=manifest_id)
+    make_room(connection, 0, limit=limit, keep=manifest_id)
     num_bytes = sum(size_of(block) for block in fitting)
     return Written(len(fitting), num_bytes, len(new) - len(fitting))
 

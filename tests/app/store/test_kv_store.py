@@ -171,6 +171,24 @@ def test_a_restored_conversation_outlives_one_that_never_was(store):
     assert len(read(store, first)) > len(read(store, second))
 
 
+@pytest.mark.parametrize(
+    ("order", "survivor"), [("balanced", "c1"), ("frequency", "c1"), ("recency", "c2")]
+)
+def test_the_order_of_eviction_follows_the_setting(store, order, survivor):
+    chats = {"c1": chain("1", 30), "c2": chain("2", 30)}
+    store.set_eviction_order(order)
+    store.submit(job("c1", chats["c1"]))
+    store.flush(10)
+    for _ in range(3):
+        store.read_manifests(FINGERPRINT, "c1")
+    store.submit(job("c2", chats["c2"]))
+    store.flush(10)
+    store.set_budget(4 * MIB)
+    store.flush(10)
+    kept = {name: len(read(store, blocks)) for name, blocks in chats.items()}
+    assert max(kept, key=kept.__getitem__) == survivor
+
+
 def test_a_conversation_larger_than_the_budget_keeps_its_head(store):
     store.set_budget(2 * MIB)
     blocks = chain("a", 60)
