@@ -33,6 +33,7 @@ def open_kv_store(
     """Open kv.db as the settings want it. Raises: DatabaseError kinds."""
     store = KVStore(kv_path(settings, paths), cold_budget(settings, paths), on_notice=on_notice)
     store.is_keeping = settings.keep_conversations_ready
+    store.set_eviction_order(settings.eviction_order)
     return store
 
 
@@ -48,6 +49,7 @@ def engine_config(settings: Settings, paths: AppPaths) -> EngineConfig:
         block_size=settings.block_size,
         kv_codec=KVCodec(settings.kv_codec),
         hot_budget_bytes=settings.hot_budget_bytes,
+        warm_budget_bytes=settings.warm_budget_bytes,
         num_threads=settings.num_threads,
         device=settings.device,
         compute=settings.compute,

@@ -104,6 +104,7 @@ class Services:
         if settings.cold_budget_bytes != before.cold_budget_bytes:
             self.kv.set_budget(cold_budget(settings, self.paths))
         self.kv.is_keeping = settings.keep_conversations_ready
+        self.kv.set_eviction_order(settings.eviction_order)
         if settings.model_folders != before.model_folders:
             self.library.set_folders(model_folders(settings, self.paths))
             self._scan()

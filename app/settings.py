@@ -166,7 +166,9 @@ class Settings:
     hot_budget_bytes: int | None = _setting(
         None, Range(64 * _KIB, 1024 * _GIB, optional=True), reload=True
     )
-    warm_budget_bytes: int | None = _setting(None, Range(0, 1024 * _GIB, optional=True))
+    warm_budget_bytes: int | None = _setting(
+        None, Range(0, 1024 * _GIB, optional=True), reload=True
+    )
     cold_budget_bytes: int | None = _setting(None, Range(0, 16_384 * _GIB, optional=True))
     parallel_sequences: int = _setting(1, Range(1, 64), reload=True)
     session_timeout_minutes: int = _setting(30, Range(1, 10_080))

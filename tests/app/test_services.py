@@ -28,6 +28,23 @@ def test_a_changed_disk_budget_reaches_the_open_store(app):
     assert app.services.kv.budget_bytes() > 0
 
 
+def test_the_next_load_follows_what_is_set_by_then(reprise_home):
+    loader = FakeLoader(FakeEngine(Path("model.gguf")))
+    opened = Services(app_paths(), loader=loader)
+    opened.settings.update(warm_budget_bytes=3 * MIB, block_size=64, context_length=512)
+    opened.worker.load_model(Path("model.gguf"))
+    wait_until(lambda: len(loader.configs) == 1)
+    (config,) = loader.configs
+    assert (config.warm_budget_bytes, config.block_size) == (3 * MIB, 64)
+    assert config.context_length == 512
+    assert opened.close(10)
+
+
+def test_a_changed_order_of_eviction_reaches_the_open_store(app):
+    app.services.settings.update(eviction_order="recency")
+    assert app.services.kv._writer.eviction_order == "recency"
+
+
 def test_without_keeping_nothing_more_is_stored_and_what_is_there_stays(app):
     kv, written = app.services.kv, []
     kv.submit(job("c", chain("a", 3), done=written))
