@@ -20,6 +20,17 @@ class KVCodec(StrEnum):
     K8V4 = "k8v4"
 
 
+class Overflow(StrEnum):
+    """What to do with a conversation that no longer fits the context.
+
+    ASK refuses it; DROP_OLDEST and KEEP_ENDS leave out whole turns, see engine/session/overflow.py.
+    """
+
+    ASK = "ask"
+    DROP_OLDEST = "drop_oldest"
+    KEEP_ENDS = "keep_ends"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Choices that need a model reload to change.
@@ -87,6 +98,7 @@ class GenerateRequest:
     messages: the whole path from the first message to the one to be answered. Where the last one
         is the assistant's, it is continued instead.
     ephemeral: an aside; evaluated on a throw-away fork that leaves nothing behind.
+    overflow: what to do where the messages do not fit. pinned: indices of messages that then stay.
     """
 
     conversation_id: str
@@ -95,3 +107,5 @@ class GenerateRequest:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ephemeral: bool = False
+    overflow: Overflow = Overflow.ASK
+    pinned: tuple[int, ...] = ()

@@ -27,6 +27,7 @@ from engine.quant.linear import Compute
 from engine.runner import Runner, TorchRunner
 from engine.sampling import Sampler
 from engine.session.cloning import Cloned, Cloning
+from engine.session.overflow import OverflowPlan
 from engine.session.pool import SessionPool
 from engine.session.preparation import Preparation
 from engine.session.prompt import PromptPlanner
@@ -143,6 +144,13 @@ class Engine:
         Raises: ChatTemplateError when the template refuses them.
         """
         return self._planner.plan(Session("", ""), messages).num_new_tokens
+
+    def plan_overflow(self, request: GenerateRequest) -> OverflowPlan | None:
+        """Return what the request's overflow policy would leave out; None where it cannot help.
+
+        Raises: ChatTemplateError when the template refuses the messages.
+        """
+        return self._preparation.plan_overflow(request)
 
     def readiness(self, conversation_id: str, messages: tuple[ChatMessage, ...]) -> EngineReadiness:
         """Return how much of a conversation would have to be read before it goes on."""

@@ -117,7 +117,10 @@ class MissReason:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of a reply. token_ids: the generated ones, end-of-turn included."""
+    """The last event of a reply. token_ids: the generated ones, end-of-turn included.
+
+    dropped_messages: messages of the request, by index, that the model did not see any more.
+    """
 
     finish_reason: FinishReason
     token_ids: tuple[int, ...]
@@ -125,6 +128,7 @@ class Finished:
     timing: Timing
     miss_reason: MissReason | None = None
     warnings: tuple[str, ...] = field(default=())
+    dropped_messages: tuple[int, ...] = ()
 
 
 GenerateEvent = PrefillProgress | TextDelta | Finished

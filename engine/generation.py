@@ -55,7 +55,8 @@ class Prompt:
     """A session whose log holds the whole prompt, and how it came to be.
 
     reply_start: log position where the reply's opening begins. continued_text: visible text of the
-    reply that goes on. match: tokens in memory before anything was read.
+    reply that goes on. match: tokens in memory before anything was read. dropped: messages of the
+    request, by index, that were left out because the conversation is too long.
     """
 
     session: Session
@@ -65,6 +66,7 @@ class Prompt:
     miss_reason: MissReason | None
     max_tokens: int
     warnings: tuple[str, ...] = ()
+    dropped: tuple[int, ...] = ()
 
 
 class Generation:
@@ -263,4 +265,5 @@ class Generation:
             ),
             miss_reason=self._prompt.miss_reason,
             warnings=self._prompt.warnings,
+            dropped_messages=self._prompt.dropped,
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.config import GenerateRequest
+from engine.config import GenerateRequest, Overflow
 from engine.errors import ContextOverflowError
 from engine.events import MissCause, MissReason
 from engine.generation import Clock, Prompt
 from engine.memory.interface import Match, Memory
+from engine.session.overflow import MessageSize, OverflowPlan, limit_of, plan_overflow
 from engine.session.pool import SessionPool
 from engine.session.prompt import PromptPlan, PromptPlanner
 from engine.session.session import Session
@@ -48,6 +49,7 @@ class Preparation:
 
         Raises: ContextOverflowError when the prompt leaves no room for a reply, ChatTemplateError.
         """
+        request, dropped = self._trimmed(request)
         known, _ = self._pool.best_match(request.conversation_id, request.messages)
         base = known or Session(request.conversation_id, "")
         plan = self._planner.plan(base, request.messages)
@@ -67,7 +69,32 @@ class Preparation:
             match=match,
             miss_reason=self._miss_reason(session, plan, history, match),
             max_tokens=self._max_tokens(request, num_tokens),
+            dropped=dropped,
         )
+
+    def plan_overflow(self, request: GenerateRequest) -> OverflowPlan | None:
+        """Return what the request's policy would leave out; None where it cannot help.
+
+        Raises: ChatTemplateError.
+        """
+        plan = self._planner.plan(Session("", ""), request.messages)
+        sizes = [len(segment.token_ids) for segment in plan.segments if segment.digest is not None]
+        sizes[-1] += plan.num_new_tokens - sum(sizes)
+        messages = [
+            MessageSize(message.role, size, is_pinned=index in request.pinned)
+            for index, (message, size) in enumerate(zip(request.messages, sizes, strict=False))
+        ]
+        return plan_overflow(request.overflow, messages, limit_of(self._context_length))
+
+    def _trimmed(self, request: GenerateRequest) -> tuple[GenerateRequest, tuple[int, ...]]:
+        """Return the request without the messages its policy leaves out, and their indices."""
+        if request.overflow is Overflow.ASK:
+            return request, ()
+        plan = self.plan_overflow(request)
+        if plan is None or not plan.dropped:
+            return request, ()
+        kept = tuple(request.messages[index] for index in plan.kept)
+        return replace(request, messages=kept), plan.dropped
 
     def _check_fits(self, num_tokens: int) -> None:
         if num_tokens >= self._context_length:

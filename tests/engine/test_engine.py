@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
+from engine.config import (
+    ChatMessage,
+    EngineConfig,
+    GenerateRequest,
+    KVCodec,
+    Overflow,
+    SamplingParams,
+)
 from engine.engine import Engine
 from engine.errors import ContextOverflowError, LoadCancelledError, OutOfMemoryError
 from engine.events import (
@@ -259,3 +267,26 @@ def test_loading_can_be_cancelled_and_tells_its_progress(model_path):
     Engine.load(model_path, CONFIG, on_progress=seen.append).unload()
     assert seen[-1] == LoadProgress(1.0, "ready")
     assert all(0.0 <= progress.fraction <= 1.0 for progress in seen)
+
+
+def test_a_long_conversation_loses_its_oldest_turns_and_then_only_grows(model_path):
+    engine = Engine.load(model_path, replace(CONFIG, context_length=512))
+    contents = ["Hello, this is the first of many messages."]
+    dropped, num_recomputed = [], []
+    for turn in range(12):
+        asked = request(*contents, overflow=Overflow.DROP_OLDEST, max_tokens=12)
+        text, finished = reply(engine, asked)
+        dropped.append(finished.dropped_messages)
+        num_recomputed.append(finished.usage.recomputed_tokens)
+        contents += [text, f"And this is message number {turn}."]
+    with pytest.raises(ContextOverflowError):
+        list(engine.generate(request(*contents)))
+    trimmings = [turn for turn in range(1, 12) if dropped[turn] != dropped[turn - 1]]
+    assert 1 <= len(trimmings) <= 4
+    for turn in range(1, 12):
+        if turn not in trimmings:
+            assert num_recomputed[turn] < 90
+    plan = engine.plan_overflow(request(*contents, overflow=Overflow.DROP_OLDEST))
+    assert set(dropped[-1]) <= set(plan.dropped)
+    assert engine.plan_overflow(request(*contents)) is None
+    engine.unload()
