@@ -84,7 +84,7 @@ SPECS = (
         "keyboard",
     ),
     ActionSpec("about", QT_TRANSLATE_NOOP("Actions", "About Reprise"), (), "info"),
-    ActionSpec("quit", QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",)),
+    ActionSpec("quit", QT_TRANSLATE_NOOP("Actions", "Quit"), ("Ctrl+Q",), "x"),
 )
 
 THEMES = {

@@ -44,6 +44,7 @@ class ErrorDialog(QDialog):
         self.details.hide()
         layout.addWidget(self.details)
         layout.addLayout(self._build_buttons())
+        self._close.setFocus()
 
     @Slot()
     def copy_details(self) -> None:
@@ -69,9 +70,8 @@ class ErrorDialog(QDialog):
         self._show = QPushButton(self.tr("Show details"))
         self._show.setCheckable(True)
         self._copy = QPushButton(self.tr("Copy details"))
-        close = QPushButton(self.tr("Close"), default=True)
+        self._close = close = QPushButton(self.tr("Close"), default=True)
         close.setProperty("kind", "primary")
-        close.setFocus()
         self._show.toggled.connect(self._fold)
         self._copy.clicked.connect(self.copy_details)
         close.clicked.connect(self.accept)

@@ -1096,8 +1096,8 @@
             <translation>Top p</translation>
         </message>
         <message>
-            <source>another one each time</source>
-            <translation>每次不同</translation>
+            <source>random</source>
+            <translation>随机</translation>
         </message>
     </context>
     <context>

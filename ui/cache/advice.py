@@ -49,7 +49,9 @@ class AdviceSection(QWidget):
         match advice.kind:
             case AdviceKind.LOW_REUSE:
                 text = self.tr("Only {0} of what was known was reused in the last {1} turns.")
-                return text.format(percent_text(value("reuse_rate")), int(value("num_turns")))
+                # A percent sign stays with its number.
+                rate = percent_text(value("reuse_rate")).replace(" ", "\N{NO-BREAK SPACE}")
+                return text.format(rate, int(value("num_turns")))
             case AdviceKind.LEAK:
                 text = self.tr("{0} are held that no conversation in use explains.")
                 return text.format(size_text(value("held_bytes")))

@@ -8,18 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt, QTimer, Slot
-from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QSizePolicy,
     QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
 from ui.background import Background
+from ui.elided import ElidedLabel
 from ui.formats import ago_text, count_text, size_text
 from ui.icons import icon
 from ui.theme import Theme, number_font
@@ -234,22 +234,6 @@ class HistorySection(QWidget):
         self._answer.setText(words)
         self._answer.show()
         self._buttons.setEnabled(not self._work.is_running)
-
-
-class ElidedLabel(QLabel):
-    """One line that gives way to its neighbours."""
-
-    def __init__(self, text: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._whole = text
-        self.setAccessibleName(text)
-        self.setTextFormat(Qt.TextFormat.PlainText)
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        side = Qt.TextElideMode.ElideRight
-        self.setText(self.fontMetrics().elidedText(self._whole, side, self.width()))
 
 
 def _link(on_click: Callable[[], object]) -> QPushButton:

@@ -12,6 +12,8 @@ from ui.cache.sparkline import Sparkline
 from ui.formats import count_text, percent_text, size_text, speed_text
 from ui.theme import Theme, number_font
 
+# A line through fewer is no more than a mark at the edge.
+MIN_VALUES = 6
 TIERS = ("hot", "warm", "cold")
 NUMBERS = ("shared", "saved", "reused", "speed")
 
@@ -108,7 +110,7 @@ class NowSection(QWidget):
         self.numbers["speed"].setText(speed_text(event.tokens_per_second))
         if event.tokens_per_second:
             self.sparkline.add(event.tokens_per_second)
-        self.sparkline.setVisible(self.sparkline.num_values() > 1)
+        self.sparkline.setVisible(self.sparkline.num_values() >= MIN_VALUES)
 
     def _show_writes(self, event: CacheChanged) -> None:
         self.writes.setProperty("role", "danger" if event.cold_error else "faint")

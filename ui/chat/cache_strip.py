@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QBrush, QPainter, QPaintEvent
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from app.conversation import Readiness, ReadyTier
@@ -11,8 +11,10 @@ from ui.chat.look import Look
 from ui.chat.message_model import MessageModel
 from ui.chat.message_view import MessageView
 from ui.chat.words import count, duration
+from ui.conversations.badge import draw_hatching
 
 WIDTH_PX = 6
+_MIN_HATCHED_PX = 14
 _ROLES = {ReadyTier.HOT: "hot", ReadyTier.WARM: "warm", ReadyTier.COLD: "cold"}
 
 
@@ -63,14 +65,15 @@ class CacheStrip(QWidget):
 
     def _paint_row(self, painter: QPainter, area: QRectF, share: float, role: str) -> None:
         split = area.top() + area.height() * share
-        if area.bottom() - split < WIDTH_PX:
+        if area.bottom() - split < _MIN_HATCHED_PX:
             split, share = area.bottom(), 1.0
         painter.setBrush(self._look.color(role))
         if share > 0:
             painter.drawRoundedRect(QRectF(0, area.top(), WIDTH_PX, split - area.top()), 3, 3)
         if share < 1:
-            painter.setBrush(QBrush(self._look.color("unread"), Qt.BrushStyle.BDiagPattern))
-            painter.drawRoundedRect(QRectF(0, split, WIDTH_PX, area.bottom() - split), 3, 3)
+            top = split + 2 if share > 0 else split
+            rest = QRectF(0, top, WIDTH_PX, area.bottom() - top)
+            draw_hatching(painter, rest, self._look.color("unread"), radius=3)
 
     def _sizes(self) -> list[int]:
         return [max(1, len(row.message.content)) for row in self._model.rows]

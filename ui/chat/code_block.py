@@ -11,6 +11,7 @@ from ui.chat.elements import Code
 from ui.chat.look import CODE_LINE_PX, Look
 from ui.chat.parts import RoundedField, quiet_label
 from ui.icons import icon
+from ui.theme import beside_icon
 
 HEADER_PX = 34
 COLLAPSED_LINES = 12
@@ -30,7 +31,7 @@ class CodeBlock(RoundedField):
         self._can_fold = can_fold
         self._is_folded = can_fold
         self._title = quiet_label(look, parent=self)
-        self._copy = self._text_button("copy", self.tr("Copy"))
+        self._copy = self._text_button("copy", beside_icon(self.tr("Copy")))
         self._copy.clicked.connect(self._copy_code)
         self._fold = self._text_button("chevron-down", "")
         self._fold.clicked.connect(self._toggle_fold)
@@ -85,7 +86,7 @@ class CodeBlock(RoundedField):
 
     def _place_fold(self, top: int) -> None:
         words = self.tr("Show all {0} lines") if self._is_folded else self.tr("Show fewer lines")
-        self._fold.setText(words.format(self._text.document().blockCount()))
+        self._fold.setText(beside_icon(words.format(self._text.document().blockCount())))
         size = self._fold.sizeHint()
         self._fold.setGeometry(self._look.px(6), top, size.width(), size.height())
 
@@ -98,13 +99,13 @@ class CodeBlock(RoundedField):
     def _copy_code(self) -> None:
         QGuiApplication.clipboard().setText(self._text.code)
         self._copy.setIcon(icon("check", self._look.theme.accent))
-        self._copy.setText(self.tr("Copied"))
+        self._copy.setText(beside_icon(self.tr("Copied")))
         self._reset.start()
         self._place()
 
     def _show_copy(self) -> None:
         self._copy.setIcon(icon("copy", self._look.theme.muted))
-        self._copy.setText(self.tr("Copy"))
+        self._copy.setText(beside_icon(self.tr("Copy")))
         self._place()
 
     def _text_button(self, name: str, words: str) -> QToolButton:

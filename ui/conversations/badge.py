@@ -41,8 +41,9 @@ def draw_hatching(painter: QPainter, box: QRectF, color: QColor, *, radius: floa
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.drawPath(outline)
     painter.setClipPath(outline)
-    x = box.left() - box.height()
-    while x < box.right():
-        painter.drawLine(QPointF(x, box.bottom()), QPointF(x + box.height(), box.top()))
-        x += 3
+    # Lines at 45 degrees that enter the box at its left edge or at its foot.
+    y = box.top()
+    while y < box.bottom() + box.width():
+        painter.drawLine(QPointF(box.left(), y), QPointF(box.right(), y - box.width()))
+        y += 3
     painter.restore()

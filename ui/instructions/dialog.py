@@ -67,6 +67,7 @@ class InstructionsDialog(QDialog):
         column.setContentsMargins(24, 24, 24, 20)
         column.setSpacing(12)
         column.addWidget(_label(title, "title"))
+        column.addSpacing(4)
         column.addWidget(_label(self.tr("Instructions"), "heading"))
         column.addWidget(self.prompt)
         column.addWidget(_label(hint, "faint"))

@@ -123,7 +123,7 @@ class SamplingForm(QWidget):
         self._kept = SamplingParams()
         self.boxes = {number.name: _box(number) for number in NUMBERS}
         self.seed = QLineEdit()
-        self.seed.setPlaceholderText(self.tr("another one each time"))
+        self.seed.setPlaceholderText(self.tr("random"))
         self.seed.setAccessibleName(self.tr("Seed"))
         self.presets = {name: QPushButton(_tr(text)) for name, (text, _) in PRESETS.items()}
         self._build()

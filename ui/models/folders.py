@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from ui.elided import ElidedLabel
 from ui.icons import icon
 from ui.theme import Theme, beside_icon
 
@@ -99,10 +100,7 @@ class FoldersDialog(QDialog):
         row.setContentsMargins(0, 0, 0, 0)
         sign = QLabel()
         sign.setPixmap(icon("folder", self._theme.muted).pixmap(18, 18))
-        name = QLabel(folder)
-        name.setToolTip(folder)
-        name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        name.setMinimumWidth(0)
+        name = ElidedLabel(folder, side=Qt.TextElideMode.ElideMiddle)
         row.addWidget(sign)
         row.addWidget(name, 1)
         away = QToolButton()

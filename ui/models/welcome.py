@@ -48,7 +48,9 @@ class WelcomePage(QWidget):
         self.problem.hide()
         self.open_file = QPushButton()
         self.open_file.setProperty("tall", True)
+        # One line: a label that may wrap is given too little height in a fixed width.
         self._drop = _label("faint")
+        self._drop.setWordWrap(False)
         self.starter.clicked.connect(self.starter_requested)
         self.open_file.clicked.connect(self.open_requested)
         self._lay_out()

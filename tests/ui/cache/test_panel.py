@@ -11,8 +11,10 @@ from app.events import Advice, AdviceKind
 from app.settings import Settings
 from engine.memory.interface import TierUse
 from tests.ui.fakes import CACHE, GIB, MODEL, FakeServices
-from ui.cache.history import NUM_SHOWN, ElidedLabel
+from ui.cache.history import NUM_SHOWN
+from ui.cache.now import MIN_VALUES
 from ui.cache.panel import CachePanel
+from ui.elided import ElidedLabel
 from ui.theme import Theme
 
 
@@ -59,10 +61,11 @@ def test_why_nothing_is_kept_is_said_in_words(panel: CachePanel) -> None:
     assert "1" in panel.now.writes.text()
 
 
-def test_speed_is_drawn_from_two_values_on(panel: CachePanel) -> None:
+def test_speed_is_drawn_once_there_are_a_few_values(panel: CachePanel) -> None:
     panel.show_cache(CACHE)
     assert not panel.now.sparkline.isVisible()
-    panel.show_cache(CACHE)
+    for _ in range(MIN_VALUES):
+        panel.show_cache(CACHE)
     assert panel.now.sparkline.isVisible()
     assert not panel.now.sparkline.grab().isNull()
 
@@ -172,7 +175,7 @@ def test_advice_is_shown_with_its_numbers_and_leads_to_the_setting(
     panel.show_cache(replace(CACHE, advice=(low, disk), cold_error="The disk is full."))
     words = [label.text() for label in panel.advice.findChildren(QLabel) if label.text()]
     assert words == [
-        "Only 31 % of what was known was reused in the last 12 turns.",
+        "Only 31\N{NO-BREAK SPACE}% of what was known was reused in the last 12 turns.",
         "The disk is full.",
     ]
     link = next(b for b in panel.advice.findChildren(QPushButton) if b.isVisible())
