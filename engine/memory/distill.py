@@ -108,7 +108,7 @@ def choose_places(mass: dict[int, Tensor], group: AttentionGroup, thinning: Thin
     """Return the places to keep, (L, K, M) int64 ascending, for every layer and kv head its own."""
     stacked = torch.stack([mass[layer] for layer in group.layers])
     layers, heads, num_places = stacked.shape
-    pooled = F.max_pool1d(
+    pooled = F.avg_pool1d(
         stacked.view(layers * heads, 1, num_places),
         POOL_TOKENS,
         stride=1,

@@ -31,7 +31,13 @@ from tests.engine.tiny_models import write_tiny_model
 
 GREEDY = SamplingParams(temperature=0.0)
 BLOCK = 16
-CONFIG = EngineConfig(block_size=BLOCK, hot_budget_bytes=8 << 20, num_threads=1, prefill_chunk=32)
+CONFIG = EngineConfig(
+    block_size=BLOCK,
+    hot_budget_bytes=8 << 20,
+    num_threads=1,
+    prefill_chunk=32,
+    compute="float32",
+)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +236,7 @@ def test_one_conversation_larger_than_the_budget_is_told_so(model_path):
 
 @pytest.mark.parametrize("codec", [KVCodec.F16, KVCodec.F32])
 def test_a_new_process_goes_on_bit_identically(model_path, codec):
-    config = EngineConfig(block_size=BLOCK, kv_codec=codec, num_threads=1)
+    config = EngineConfig(block_size=BLOCK, kv_codec=codec, num_threads=1, compute="float32")
     store = MemoryColdStore()
     question = "Hello, please tell me a long story about a lighthouse."
     first = Engine.load(model_path, config, store=store)
