@@ -60,7 +60,14 @@ def test_interrupt_closes_the_window(clean_app, qapp, tmp_path: Path) -> None:
 
 def test_files_are_loaded_after_the_window_is_up(clean_app, qapp, tmp_path: Path) -> None:
     services = FakeServices(tmp_path)
-    when_shown(QApplication.closeAllWindows)
+
+    def close_when_asked() -> None:
+        if services.worker.calls:
+            QApplication.closeAllWindows()
+        else:
+            QTimer.singleShot(20, close_when_asked)
+
+    when_shown(close_when_asked)
     ui_main.run(lambda: services, ["a.gguf"], paths=app_paths(tmp_path))
     assert services.worker.calls == [("load_model", Path("a.gguf").resolve())]
 
