@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
+from engine.model_name import model_name
 
 if TYPE_CHECKING:
     from engine.gguf_file import GGUFFile
@@ -116,11 +117,11 @@ def read_entry(path: Path, found: _Found) -> ModelEntry:
 
     if found.num_missing:
         error = f"{found.num_missing} parts of this model are missing."
-        return ModelEntry(str(path), path.stem, found.size_bytes, error=error)
+        return ModelEntry(str(path), model_name(path), found.size_bytes, error=error)
     try:
         file = GGUFFile.open(path)
     except EngineError as error:
-        return ModelEntry(str(path), path.stem, found.size_bytes, error=str(error))
+        return ModelEntry(str(path), model_name(path), found.size_bytes, error=str(error))
     try:
         return _entry(path, file)
     finally:
@@ -137,7 +138,7 @@ def _entry(path: Path, file: GGUFFile) -> ModelEntry:
         num_parameters += _product(tensor.shape)
     return ModelEntry(
         path=str(path),
-        name=_text(file, "general.name") or path.stem,
+        name=model_name(path),
         size_bytes=file.size_bytes,
         architecture=architecture,
         quantisation=max(weights, key=weights.__getitem__, default=""),

@@ -20,6 +20,7 @@ from engine.memory.codec import BlockLayout
 from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Memory, MemorySpec
 from engine.model_config import ModelConfig
+from engine.model_name import model_name
 from engine.native_program import CODECS as NATIVE_CODECS
 from engine.native_runner import NativeRunner
 from engine.quant.choose import choose_compute
@@ -29,7 +30,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 8192
-_CODECS = (KVCodec.F16, KVCodec.BF16, KVCodec.F32)
+_CODECS = tuple(KVCodec)
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ def load(
     return LoadedModel(
         file=file,
         config=model_config,
-        name=model_config.name,
+        name=model_name(file.paths[0]),
         quantisation=_quantisation(file),
         num_parameters=sum(prod(info.shape) for info in file.tensors.values()),
         fingerprint=model_fingerprint,

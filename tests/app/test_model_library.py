@@ -33,7 +33,7 @@ def test_models_in_subfolders_are_listed_with_their_headers(tmp_path, library):
     path = write_model(tmp_path / "models" / "deep" / "er" / "a.gguf")
     (entry,) = library.scan()
     assert entry.path == str(path)
-    assert (entry.name, entry.architecture, entry.context_length) == ("Tiny", "llama", 512)
+    assert (entry.name, entry.architecture, entry.context_length) == ("a", "llama", 512)
     assert (entry.quantisation, entry.num_parameters) == ("F16", 32 * 8 + 8)
     assert entry.has_chat_template
     assert entry.error == ""

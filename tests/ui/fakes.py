@@ -154,6 +154,9 @@ class FakeChat:
     def conversation(self, conversation_id: str) -> Conversation:
         return self.rows[conversation_id]
 
+    def close_shown(self) -> None:
+        self.calls.append(("close_shown",))
+
     def open(self, conversation_id: str) -> list[Message]:
         self.calls.append(("open", conversation_id))
         self.rows[conversation_id] = replace(self.rows[conversation_id], is_unread=False)

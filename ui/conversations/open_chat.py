@@ -41,6 +41,7 @@ class OpenChat(QObject):
         """Show an empty chat; its row is made with the first message."""
         self.flush()
         self.current = None
+        self._chat.close_shown()
         self._pane.set_conversation(None, [], self.new_draft)
         self.show_state()
         self.changed.emit(None)
