@@ -63,9 +63,9 @@ def test_a_header_is_read_once_until_the_file_changes(tmp_path, library, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("app.model_library.read_entry", lambda path, found: 1 / 0)
         assert again.scan() == (before,)
-    write_model(path, name="Other")
+    write_model(path, length=256)
     os.utime(path, ns=(1, 1))
-    assert again.scan()[0].name == "Other"
+    assert again.scan()[0].context_length == 256
 
 
 def test_a_damaged_cache_is_read_anew(tmp_path, library):
@@ -85,5 +85,5 @@ def test_a_missing_folder_is_an_empty_one(tmp_path):
 
 def test_a_file_outside_the_folders_can_be_asked_for(tmp_path, library):
     path = write_model(tmp_path / "elsewhere" / "b.gguf")
-    assert library.entry(path).name == "Tiny"
+    assert library.entry(path).context_length == 512
     assert library.entry(tmp_path / "missing.gguf").error
