@@ -96,7 +96,7 @@ def test_after_a_turn_what_usually_follows_is_brought_in(app):
     first, second = chat.new_conversation().id, chat.new_conversation().id
     for conversation_id in (first, second, first):
         chat.open(conversation_id)
-    wait_until(lambda: app.engine.calls.count(("restore", first)) == 2)
+    wait_until(lambda: app.engine.calls.count(("restore", first)) >= 2)
     before = app.engine.calls.count(("restore", second))
     chat.send(first, "Hello")
     wait_until(lambda: app.engine.calls.count(("restore", second)) > before)
