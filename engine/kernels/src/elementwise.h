@@ -6,7 +6,7 @@ namespace RP_NS {
 constexpr float kActsLimit = 32767.0f;
 
 // One group of 32: q = round(x / d), d = max|x| / 32767. Eight bits would change one greedy token
-// in thirty, and the integer products cost little more than half as much again.
+// in thirty; the price is about twice the time of the integer products.
 RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, int group) {
     F largest = fzero();
     for (int i = 0; i < 32; i += R) largest = fmaxv(largest, fabsv(fload(x + i)));
