@@ -179,11 +179,6 @@ class EngineWorker:
         """Queue the unloading of the model; its conversations are saved first."""
         self._command(self._unload)
 
-    @property
-    def is_ready_or_loading(self) -> bool:
-        """Tell whether a submitted job will be run without further ado."""
-        return self.model is not None or self._num_loads > 0
-
     def submit(self, job: Job) -> JobHandle:
         """Queue a job; it waits until a model is loaded."""
         handle = JobHandle(job, next(self._order))

@@ -188,11 +188,6 @@ class BlockPool:
         """Iterate over every block that holds something."""
         return iter(self._blocks)
 
-    @property
-    def num_at_hand(self) -> int:
-        """Blocks that can be had without growing: free ones and idle ones."""
-        return self._num_free + len(self._queues)
-
     def give_arena(self) -> bool:
         """Free an arena nobody uses, evicting what it keeps; False when there is none."""
         busy = {block.arena for block in self._blocks if not block.is_idle}

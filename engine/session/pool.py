@@ -9,12 +9,19 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.config import ChatMessage
 from engine.errors import OutOfMemoryError, SnapshotError
-from engine.memory.interface import ColdStore, Manifest, Match, Memory, SequenceId
+from engine.memory.interface import (
+    ColdStore,
+    Manifest,
+    Match,
+    Memory,
+    SequenceId,
+    SnapshotJob,
+)
 from engine.memory.snapshot import session_log
 from engine.session.session import Session
 
@@ -135,7 +142,7 @@ class SessionPool:
         )
         if job is None:
             return False
-        session.num_stored = job.manifest.num_tokens
+        job.on_done = _counting(job, session)
         self._store.submit(job)
         return True
 
@@ -253,3 +260,15 @@ class SessionPool:
         session.num_stored = manifest.num_tokens
         session.touch()
         return session
+
+
+def _counting(job: SnapshotJob, session: Session) -> Callable[[bool], None]:
+    """Return what the writer thread calls: the session learns what really was stored."""
+    release, num_tokens = job.on_done, job.manifest.num_tokens
+
+    def done(written: bool) -> None:
+        if written:
+            session.num_stored = min(num_tokens, len(session.token_ids))
+        release(written)
+
+    return done

@@ -27,6 +27,7 @@ from engine.events import (
     TextDelta,
 )
 from engine.memory.cold_store import MemoryColdStore
+from engine.memory.interface import SnapshotJob
 from tests.engine.tiny_models import write_tiny_model
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -252,6 +253,22 @@ def test_a_new_process_goes_on_bit_identically(model_path, codec):
     assert resumed.usage.recomputed_tokens == readiness.unread_tokens
     assert resumed.miss_reason is None
     second.unload()
+
+
+class RefusingStore(MemoryColdStore):
+    """A store that keeps nothing: switched off, or on a full disk."""
+
+    def submit(self, job: SnapshotJob) -> None:
+        job.on_done(False)
+
+
+def test_what_the_store_refused_is_not_promised(model_path):
+    engine = Engine.load(model_path, CONFIG, store=RefusingStore())
+    text, _ = reply(engine, request("Hello"))
+    readiness = engine.readiness("c", chat("Hello", text, "And then?"))
+    assert readiness.stored_tokens == 0
+    assert readiness.hot_tokens > 0
+    engine.unload()
 
 
 def test_a_forgotten_conversation_is_read_again(model_path):
