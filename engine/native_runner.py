@@ -23,7 +23,6 @@ from engine.native_program import (
     limits_of,
     reason_against,
 )
-from engine.runner import TorchRunner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +53,6 @@ class NativeRunner:
         self.description = f"kernels {info.isa}"
         self.max_rows = max_rows
         self._model = model
-        self._torch = TorchRunner(model, torch.device("cpu"), "torch")
         self._num_threads = num_threads
         groups = model.config.memory_spec(b"").groups
         self._group_layers = [group.layers for group in groups]
@@ -74,10 +72,6 @@ class NativeRunner:
         self, token_ids: Sequence[int], first_position: int, view: StepView, *, wants_logits: bool
     ) -> Tensor | None:
         """Return the logits (V,) float32 of the last token, None where they are not wanted."""
-        if view.slices[0].first_position != first_position:
-            # NOTE: the kernels find a token's place by its position; in a thinned-out copy the
-            # two differ, so torch reads it, with the weights it unpacks then.
-            return self._torch.forward(token_ids, first_position, view, wants_logits=wants_logits)
         num_tokens = len(token_ids)
         positions = range(first_position, first_position + num_tokens)
         rows = [num_tokens - 1] if wants_logits else []

@@ -65,12 +65,15 @@ class Acts(Structure):
 
 
 class Slice(Structure):
-    """Batch rows start..end of one sequence, and the addresses of its blocks."""
+    """Batch rows start..end of one sequence, and the addresses of its blocks.
+
+    first_place: of the first row among the tokens of the blocks, whatever its position.
+    """
 
     _fields_ = (
         ("start", c_int32),
         ("end", c_int32),
-        ("first_position", c_int32),
+        ("first_place", c_int32),
         ("num_blocks", c_int32),
         ("blocks", c_void_p),
     )

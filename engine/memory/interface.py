@@ -107,7 +107,10 @@ class MemoryBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """Rows start..end of a flattened batch belong to one sequence, at positions first_position.."""
+    """Rows start..end of a flattened batch belong to one sequence, at places first_position..
+
+    Places count the tokens in memory; in a thinned-out copy positions are ahead of them.
+    """
 
     sequence: SequenceId
     start: int

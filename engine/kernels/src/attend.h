@@ -12,14 +12,14 @@ RP_INLINE F cap_scores(F s, float cap) {
     return cap > 0.0f ? fmul(fset(cap), ftanh(fmul(s, fset(1.0f / cap)))) : s;
 }
 
-// Keys first..last-1 that the query at this position may see.
+// Keys first..last-1 that the query at this place may see.
 struct Visible {
     int64_t first, last;
 };
 
-RP_INLINE Visible visible_keys(const RpSlab& slab, int64_t position) {
-    const int64_t first = slab.window > 0 ? position - slab.window + 1 : 0;
-    return {first > 0 ? first : 0, position + 1};
+RP_INLINE Visible visible_keys(const RpSlab& slab, int64_t place) {
+    const int64_t first = slab.window > 0 ? place - slab.window + 1 : 0;
+    return {first > 0 ? first : 0, place + 1};
 }
 
 RP_INLINE float* partial_sums(const RpAttend& args, const rp::Worker& worker, int slot,
@@ -121,7 +121,7 @@ static void attend_heads(const RpAttend& args, const rp::Worker& worker, const r
                          int64_t row, int kv_head, int head) {
     const RpSlab& slab = *args.slab;
     const int size = args.head_dim;
-    const Visible visible = visible_keys(slab, worker.step->positions[row]);
+    const Visible visible = visible_keys(slab, place_of(*worker.step, slab, row));
     float* out = partial_sums(args, worker, item.slot, row, head);
     float* stats = partial_stats(args, worker, item.slot, row, head);
     for (int i = 0; i < H * size; ++i) out[i] = 0.0f;

@@ -13,7 +13,7 @@ struct Tile {
     float* keys;      // (kTileKeys, D)
     float* values;    // (kTileKeys, D)
     float* scores;    // (kTileKeys, kLanes)
-    float* position;  // (kTileRows)
+    float* place;     // (kTileRows)
     float* top;       // (kTileRows)
     float* weight;    // (kTileRows)
 };
@@ -26,8 +26,8 @@ RP_INLINE Tile lay_out_tile(uint8_t* scratch, int size) {
     t.keys = t.out + size * kTileRows;
     t.values = t.keys + size * kTileKeys;
     t.scores = t.values + size * kTileKeys;
-    t.position = t.scores + kTileKeys * kLanes;
-    t.top = t.position + kTileRows;
+    t.place = t.scores + kTileKeys * kLanes;
+    t.top = t.place + kTileRows;
     t.weight = t.top + kTileRows;
     return t;
 }
@@ -82,7 +82,7 @@ static bool is_masked(const Tile& t, const RpSlab& slab, int block, int64_t firs
     if (slab.window > 0) return true;
     F oldest = fset(-1e9f);
     for (int v = 0; v < 3; ++v)
-        oldest = fmaxv(oldest, fsub(fzero(), fload(t.position + block * kLanes + v * R)));
+        oldest = fmaxv(oldest, fsub(fzero(), fload(t.place + block * kLanes + v * R)));
     return static_cast<float>(first_key + keys - 1) > -fmaxh(oldest);
 }
 
@@ -90,13 +90,13 @@ static bool is_masked(const Tile& t, const RpSlab& slab, int block, int64_t firs
 static void tile_mask(const Tile& t, const RpSlab& slab, int block, int64_t first_key, int keys) {
     if (!is_masked(t, slab, block, first_key, keys)) return;
     for (int v = 0; v < 3; ++v) {
-        const F position = fload(t.position + block * kLanes + v * R);
+        const F place = fload(t.place + block * kLanes + v * R);
         const float window = slab.window > 0 ? static_cast<float>(slab.window) : 1e9f;
-        const F oldest = fsub(position, fset(window));
+        const F oldest = fsub(place, fset(window));
         for (int key = 0; key < keys; ++key) {
             float* p = t.scores + key * kLanes + v * R;
             const F at = fset(static_cast<float>(first_key + key));
-            const F s = fselect_gt(at, position, fset(kMasked), fload(p));
+            const F s = fselect_gt(at, place, fset(kMasked), fload(p));
             fstore(p, fselect_gt(at, oldest, s, fset(kMasked)));
         }
     }
@@ -145,10 +145,10 @@ static void load_tile(const RpAttend& args, const rp::Worker& worker, const rp::
     for (int i = 0; i < kTileRows; ++i) {
         t.top[i] = kNothing;
         t.weight[i] = 0.0f;
-        t.position[i] = 1e8f;
+        t.place[i] = 1e8f;
         if (i >= rows) continue;
         const RowOf at = row_of(args, item, kv_head, first + i);
-        t.position[i] = static_cast<float>(worker.step->positions[at.row]);
+        t.place[i] = static_cast<float>(place_of(*worker.step, *args.slab, at.row));
         const float* q = args.q + at.row * args.q_stride + at.head * size;
         for (int d = 0; d < size; ++d) t.q[d * kTileRows + i] = q[d];
     }
@@ -204,7 +204,7 @@ static void attend_rows(const RpAttend& args, const rp::Worker& worker, const rp
     const Tile t = lay_out_tile(worker.scratch, args.head_dim);
     load_tile(args, worker, item, kv_head, first_row, rows, t);
     const RowOf newest = row_of(args, item, kv_head, first_row + rows - 1);
-    const int64_t visible = worker.step->positions[newest.row] + 1;
+    const int64_t visible = place_of(*worker.step, *args.slab, newest.row) + 1;
     const int64_t last = visible < item.key_end ? visible : item.key_end;
     const int blocks = (rows + kLanes - 1) / kLanes;
     for (int64_t key = item.key_start; key < last; key += kTileKeys) {

@@ -29,15 +29,15 @@ Plan PlanBuilder::build(const RpStep& step, const RpSlice* slices, const GroupSh
             add_dense(slice);
             continue;
         }
-        const int64_t keys = slice.first_position + rows_of(slice) - shared;
+        const int64_t keys = slice.first_place + rows_of(slice) - shared;
         const int64_t pieces = static_cast<int64_t>(shape.num_kv_heads) * step.num_slices;
         add_few(slice, shared, slot, shared > 0 ? 1 : splits_for(pieces, keys, step.num_rows));
     }
     return {items_.data(), row_slots_.data(), static_cast<int32_t>(items_.size())};
 }
 
-int64_t PlanBuilder::oldest_key(int64_t position) const {
-    return shape_.window > 0 ? std::max<int64_t>(0, position - shape_.window + 1) : 0;
+int64_t PlanBuilder::oldest_key(int64_t place) const {
+    return shape_.window > 0 ? std::max<int64_t>(0, place - shape_.window + 1) : 0;
 }
 
 // The fewest cuts of the keys that keep every thread busy to the end.
@@ -61,8 +61,8 @@ void PlanBuilder::add_dense(const RpSlice& slice) {
         PlanItem item{};
         item.row_start = slice.start + i * size;
         item.row_end = std::min(slice.end, item.row_start + size);
-        item.key_start = static_cast<int32_t>(oldest_key(slice.first_position + i * size));
-        item.key_end = slice.first_position + item.row_end - slice.start;
+        item.key_start = static_cast<int32_t>(oldest_key(slice.first_place + i * size));
+        item.key_end = slice.first_place + item.row_end - slice.start;
         item.blocks = slice.blocks;
         items_.push_back(item);
     }
@@ -72,8 +72,8 @@ void PlanBuilder::add_few(const RpSlice& slice, int64_t first_key, int slot, int
     PlanItem item{};
     item.row_start = slice.start;
     item.row_end = slice.end;
-    item.key_start = static_cast<int32_t>(std::max(first_key, oldest_key(slice.first_position)));
-    item.key_end = slice.first_position + rows_of(slice);
+    item.key_start = static_cast<int32_t>(std::max(first_key, oldest_key(slice.first_place)));
+    item.key_end = slice.first_place + rows_of(slice);
     item.blocks = slice.blocks;
     add_spans(item, slot, splits);
     for (int32_t row = slice.start; row < slice.end; ++row)
@@ -117,7 +117,7 @@ int64_t PlanBuilder::shared_keys(const RpSlice* slices, int32_t num_slices) cons
     for (int32_t i = 0; i < num_slices; ++i) {
         if (rows_of(slices[i]) >= kDenseRows) return 0;
         rows += rows_of(slices[i]);
-        common = std::min(common, slices[i].first_position / shape_.block_size);
+        common = std::min(common, slices[i].first_place / shape_.block_size);
         int32_t same = 0;
         while (same < common && slices[i].blocks[same] == slices[0].blocks[same]) ++same;
         common = same;

@@ -63,8 +63,8 @@ RP_INLINE void write_row(uint8_t* row, const float* x, int size) {
 }
 
 template <class Codec>
-static void rope_row(const RpRope& args, const RpStep& step, const RpSlice& slice, int64_t row) {
-    const int64_t token = step.positions[row];
+static void rope_row(const RpRope& args, const RpSlice& slice, int64_t row) {
+    const int64_t token = slice.first_place + row - slice.start;
     for (int h = 0; h < args.num_heads; ++h) {
         float* q = args.q + row * args.q_stride + h * args.head_dim;
         prepare_head(args, q, args.q_norm, row, args.q_scale);
@@ -80,19 +80,13 @@ static void rope_row(const RpRope& args, const RpStep& step, const RpSlice& slic
     }
 }
 
-RP_INLINE const RpSlice& slice_of(const RpStep& step, int group, int64_t row) {
-    const RpSlice* slice = step.slices[group];
-    while (row >= slice->end) ++slice;
-    return *slice;
-}
-
 static void rope(const void* pointer, const rp::Worker& worker, int64_t row) {
     const RpRope& args = *static_cast<const RpRope*>(pointer);
     const RpSlice& slice = slice_of(*worker.step, args.slab->group, row);
     switch (args.slab->codec) {
-        case RP_F16: return rope_row<CodecF16>(args, *worker.step, slice, row);
-        case RP_BF16: return rope_row<CodecBF16>(args, *worker.step, slice, row);
-        default: return rope_row<CodecF32>(args, *worker.step, slice, row);
+        case RP_F16: return rope_row<CodecF16>(args, slice, row);
+        case RP_BF16: return rope_row<CodecBF16>(args, slice, row);
+        default: return rope_row<CodecF32>(args, slice, row);
     }
 }
 

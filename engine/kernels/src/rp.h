@@ -30,10 +30,12 @@ struct RpActs {
 };
 
 // Rows start..end of the batch belong to one sequence; blocks: one slab per block_size tokens.
+// first_place: of the first row among the tokens of the blocks. What is seen goes by places; they
+// differ from the positions that keys are rotated by where tokens were left out.
 struct RpSlice {
     int32_t start;
     int32_t end;
-    int32_t first_position;
+    int32_t first_place;
     int32_t num_blocks;
     uint8_t* const* blocks;
 };

@@ -33,6 +33,18 @@ struct CodecF32 {
     }
 };
 
+RP_INLINE const RpSlice& slice_of(const RpStep& step, int group, int64_t row) {
+    const RpSlice* slice = step.slices[group];
+    while (row >= slice->end) ++slice;
+    return *slice;
+}
+
+// Where a row of the batch stands among the tokens of its sequence's blocks.
+RP_INLINE int64_t place_of(const RpStep& step, const RpSlab& slab, int64_t row) {
+    const RpSlice& slice = slice_of(step, slab.group, row);
+    return slice.first_place + row - slice.start;
+}
+
 // The key of a token for one key/value head; its value lies value_distance bytes further.
 RP_INLINE uint8_t* key_row(const RpSlab& slab, uint8_t* const* blocks, int64_t token, int head,
                            int64_t row_size) {

@@ -18,7 +18,10 @@ DTYPES = {Codec.F16: np.float16, Codec.F32: np.float32}
 
 @dataclass(frozen=True)
 class Case:
-    """One batch: the cached tokens and the new ones of every sequence."""
+    """One batch: the cached tokens and the new ones of every sequence.
+
+    skipped: tokens that were left out, by which positions are ahead of places.
+    """
 
     sequences: tuple[tuple[int, int], ...]
     heads: int = 6
@@ -31,6 +34,7 @@ class Case:
     codec: Codec = Codec.F16
     shared: int = 0
     num_threads: int = 2
+    skipped: int = 0
 
 
 def blocks_of(case: Case, kv: np.ndarray) -> list[np.ndarray]:
@@ -68,7 +72,7 @@ def run(case: Case, isa: KernelInfo, seed: int = 0) -> tuple[np.ndarray, np.ndar
                 sinks=None if sinks is None else torch.from_numpy(sinks),
             )
         )  # fmt: skip
-        positions += range(cached, cached + new)
+        positions += range(case.skipped + cached, case.skipped + cached + new)
         start += new
     out = attend(case, isa, q, sinks, slices, positions)
     assert kept
@@ -129,6 +133,7 @@ def test_one_sequence(isa: KernelInfo, cached: int, new: int) -> None:
         {"soft_cap": 3.0},
         {"has_sinks": True},
         {"codec": Codec.F32},
+        {"skipped": 100, "window": 50},
         {"num_threads": 1},
         {"num_threads": 5},
     ],

@@ -13,12 +13,14 @@ from engine.config import EngineConfig
 from engine.gguf_file import GGUFFile
 from engine.kernels import available
 from engine.loader import load_model
+from engine.memory.attention import PagedAttentionMemory
 from engine.memory.factory import build_memory
 from engine.memory.interface import Memory
 from engine.model_config import ModelConfig
 from engine.models import Model
 from engine.native_runner import NativeRunner
 from engine.quant.linear import Compute
+from engine.runner import TorchRunner
 
 TOKENS = [(7919 * i + 13) % 40000 for i in range(200)]
 
@@ -78,6 +80,30 @@ def test_logits_agree_with_the_torch_path(both: Both) -> None:
 def test_same_tokens_give_the_same_bits(both: Both) -> None:
     first = evaluate(both, [64, 1, 1, 33], is_native=True)
     assert torch.equal(first, evaluate(both, [64, 1, 1, 33], is_native=True))
+
+
+def test_thinned_out_history_is_read_as_by_torch(both: Both) -> None:
+    memory, logits = both.memory, []
+    assert isinstance(memory, PagedAttentionMemory)
+    original = memory.create()
+    assert memory.allocate([(original, 100)])
+    both.native.forward_batch(TOKENS[:100], range(100), memory.step([(original, 100)]), [])
+    memory.commit(original, TOKENS[:100])
+    group = both.model.config.memory_spec(b"").groups[0]
+    kept = torch.tensor([*range(20), *range(60, 100)])
+    heads = (len(group.layers), group.num_key_value_heads, -1)
+    for runner in (both.native, TorchRunner(both.model, torch.device("cpu"), "")):
+        copy = memory.distill(original, [kept.expand(*heads)])
+        assert copy is not None
+        for start, size in ((100, 12), (112, 1)):
+            assert memory.allocate([(copy, size)])
+            view, piece = memory.step([(copy, size)]), TOKENS[start : start + size]
+            logits.append(runner.forward(piece, start, view, wants_logits=True))
+            memory.commit(copy, piece)
+        memory.release(copy)
+    memory.clear()
+    for ours, expected in zip(logits[:2], logits[2:], strict=True):
+        assert (ours - expected).square().mean().sqrt() < 0.1 * expected.std()
 
 
 def test_batch_gives_what_each_sequence_gives_alone(both: Both) -> None:
