@@ -199,14 +199,17 @@ class Engine:
     def rest(self, conversation_id: str) -> None:
         """Make a conversation that is not used now as small as its codec allows; it stays hot."""
         self._pool.rest(conversation_id)
+        self._loaded.memory.trim()
 
     def release(self, conversation_id: str) -> None:
         """Give a conversation's hot memory back after saving it."""
         self._pool.release_conversation(conversation_id)
+        self._loaded.memory.trim()
 
     def forget(self, conversation_id: str) -> None:
         """Drop a conversation's state everywhere, the store included."""
         self._pool.forget(conversation_id)
+        self._loaded.memory.trim()
 
     def breakdown(self) -> MemoryBreakdown:
         """Return the real bytes by tier."""
@@ -236,10 +239,12 @@ class Engine:
         """
         loaded = self._loaded
         memory = loaded.memory
+        spec = loaded.config.memory_spec(loaded.fingerprint)
         if kv_codec is not None:
             own = replace(self._config, kv_codec=kv_codec, context_length=loaded.context_length)
-            memory = build_memory(loaded.config.memory_spec(loaded.fingerprint), own)
-        return Probe(memory, loaded.runner, self._config.prefill_chunk)
+            memory = build_memory(spec, own)
+        layers = [group.layers[0] for group in spec.groups]
+        return Probe(memory, loaded.runner, self._config.prefill_chunk, table_layers=layers)
 
     def unload(self) -> None:
         """Save every session and give all memory back; the engine must not be used afterwards."""

@@ -4,22 +4,53 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from engine.memory.interface import Memory, MemoryBreakdown, SequenceId, StepView
+from engine.native_runner import NativeRunner
 from engine.runner import Runner
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from engine.memory.interface import NativeStepView
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCost:
+    """Seconds of some decode steps, and those of them spent on blocks instead of arithmetic."""
+
+    seconds: float
+    bookkeeping_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForkCost:
+    """Seconds that a fork took, and the blocks it needed."""
+
+    seconds: float
+    num_blocks: int
+
 
 class Probe:
-    """Reads and decodes plain token ids in chunks of prefill_chunk."""
+    """Reads and decodes plain token ids in chunks of prefill_chunk.
 
-    def __init__(self, memory: Memory, runner: Runner, prefill_chunk: int) -> None:
+    table_layers: the first layer of each attention group.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        runner: Runner,
+        prefill_chunk: int,
+        *,
+        table_layers: Sequence[int] = (),
+    ) -> None:
         self._memory = memory
         self._runner = runner
         self._prefill_chunk = prefill_chunk
+        self._table_layers = table_layers
 
     def clear(self) -> None:
         """Forget every cached block, so that the next read is from nothing."""
@@ -60,6 +91,35 @@ class Probe:
             token = self._evaluate(sequence, [token], is_last=True)
         return time.perf_counter() - started
 
+    def decode_cost(self, sequence: SequenceId, depth: int, num_tokens: int) -> DecodeCost:
+        """Generate greedily as ``decode`` does, and take the time of placing and committing."""
+        self._memory.truncate(sequence, depth)
+        token, spent = 1, 0.0
+        started = time.perf_counter()
+        for position in range(depth, depth + num_tokens):
+            before = time.perf_counter()
+            view = self._place(sequence, [token])
+            self._look_up_blocks(view)
+            placed = time.perf_counter()
+            logits = self._runner.forward([token], position, view, wants_logits=True)
+            assert logits is not None
+            evaluated = time.perf_counter()
+            self._memory.commit(sequence, [token])
+            spent += time.perf_counter() - evaluated + placed - before
+            token = int(logits.argmax())
+        return DecodeCost(time.perf_counter() - started, spent)
+
+    def fork_cost(self, sequence: SequenceId, length: int) -> ForkCost:
+        """Fork the first length tokens and give the fork up again."""
+        num_blocks = self._num_hot_blocks()
+        started = time.perf_counter()
+        fork = self._memory.fork(sequence, length)
+        seconds = time.perf_counter() - started
+        assert fork is not None
+        cost = ForkCost(seconds, self._num_hot_blocks() - num_blocks)
+        self._memory.release(fork)
+        return cost
+
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up."""
         self._memory.release(sequence)
@@ -70,6 +130,15 @@ class Probe:
         logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)
         self._memory.commit(sequence, token_ids)
         return int(logits.argmax()) if logits is not None else 0
+
+    def _num_hot_blocks(self) -> int:
+        return next(t.num_blocks for t in self._memory.breakdown().tiers if t.name == "hot")
+
+    def _look_up_blocks(self, view: StepView) -> None:
+        """Do what the kernels' runner would do first; it does it only once per step."""
+        if isinstance(self._runner, NativeRunner):
+            for layer in self._table_layers:
+                cast("NativeStepView", view).tables(layer)
 
     def _place(self, sequence: SequenceId, token_ids: Sequence[int]) -> StepView:
         placed = self._memory.allocate([(sequence, len(token_ids))])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -74,6 +75,23 @@ class Ours:
             self._prompt = (token_ids, probe.read(token_ids))
         seconds = probe.decode(self._prompt[1], len(token_ids), num_tokens)
         return {"tokens_per_second": num_tokens / seconds}
+
+    def block_costs(
+        self, *, token_ids: list[int], num_tokens: int, num_forks: int
+    ) -> Mapping[str, Any]:
+        """Return what forks of a prompt cost, and what blocks cost while it is continued."""
+        probe = self._loaded.probe()
+        sequence = probe.read(token_ids)
+        probe.decode_cost(sequence, len(token_ids), 2)
+        forks = [probe.fork_cost(sequence, len(token_ids)) for _ in range(num_forks)]
+        decoded = probe.decode_cost(sequence, len(token_ids), num_tokens)
+        probe.release(sequence)
+        return {
+            "fork_ms": median(fork.seconds for fork in forks) * 1000.0,
+            "fork_blocks": max(fork.num_blocks for fork in forks),
+            "step_ms": decoded.seconds / num_tokens * 1000.0,
+            "bookkeeping_ms": decoded.bookkeeping_seconds / num_tokens * 1000.0,
+        }
 
     def turn(
         self,
@@ -163,6 +181,7 @@ class Ours:
             self.load,
             self.read,
             self.decode,
+            self.block_costs,
             self.turn,
             self.prompt_tokens,
             self.flush,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import mmap
+import sys
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -69,7 +70,9 @@ class Arena:
         self.layout = layout
         self.num_blocks = num_blocks
         self.slab_bytes = layout.slab_bytes
-        self.raw = _zeroed_bytes(num_blocks * layout.slab_bytes, device)
+        num_bytes = num_blocks * layout.slab_bytes
+        self._pages = _new_pages(num_bytes) if device.type == "cpu" else None
+        self.raw = _tensor_over(self._pages, num_bytes, device)
         views = [
             plane.view(self.raw, num_blocks, layout.num_layers, layout.slab_bytes)
             for plane in layout.planes
@@ -82,6 +85,27 @@ class Arena:
     def slab(self, slot: int) -> Tensor:
         """Return the bytes of one slab."""
         return self.raw[slot * self.slab_bytes : (slot + 1) * self.slab_bytes]
+
+    def give_back_free(self) -> int:
+        """Let the system have the pages of free slabs until they are used again; return bytes."""
+        if self._pages is None or not _GIVES_BACK_PAGES:
+            return 0
+        stale = sorted(slot for slot in self.free if self.dirty[slot])
+        return sum(self._give_back(first, last + 1) for first, last in _runs(stale))
+
+    def _give_back(self, first: int, end: int) -> int:
+        """Zero the slabs first..end; their whole pages are zeroed by giving them back."""
+        assert self._pages is not None
+        start, stop = first * self.slab_bytes, end * self.slab_bytes
+        page_start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        page_stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
+        if page_start >= page_stop:
+            return 0
+        self._pages.madvise(mmap.MADV_DONTNEED, page_start, page_stop - page_start)
+        _clear(self.raw[start:page_start])
+        _clear(self.raw[page_stop:stop])
+        self.dirty[first:end] = bytes(end - first)
+        return page_stop - page_start
 
 
 @dataclass(slots=True, eq=False)
@@ -196,7 +220,7 @@ class BlockPool:
             return False
         for block in [block for block in self._blocks if block.arena is arena]:
             self._evict(block)
-        return self.trim() > 0
+        return self._drop_arenas() > 0
 
     def allocate(self) -> Block | None:
         """Return a zeroed, open block with one owner; None when everything is in use."""
@@ -283,7 +307,12 @@ class BlockPool:
         self.trim()
 
     def trim(self) -> int:
-        """Give arenas without a single block back to the system; return their bytes."""
+        """Give all memory without a block back to the system; return its bytes."""
+        num_bytes = self._drop_arenas()
+        return num_bytes + sum(arena.give_back_free() for arena in self._arenas)
+
+    def _drop_arenas(self) -> int:
+        """Give up arenas without a single block; return their bytes."""
         idle = [arena for arena in self._arenas if len(arena.free) == arena.num_blocks]
         self._arenas = [arena for arena in self._arenas if arena not in idle]
         num_blocks = sum(arena.num_blocks for arena in idle)
@@ -360,8 +389,28 @@ def share_blocks(blocks: Sequence[Block]) -> None:
         block.last_use = now
 
 
-def _zeroed_bytes(num_bytes: int, device: torch.device) -> Tensor:
-    """Return zeroed memory; on the CPU, pages that cost nothing until they are written."""
-    if device.type != "cpu":
+# Elsewhere pages given back need not read as zeros afterwards.
+_GIVES_BACK_PAGES = sys.platform == "linux"
+
+
+def _new_pages(num_bytes: int) -> mmap.mmap:
+    """Return zeroed memory whose pages cost nothing until they are written."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, num_bytes)
+    # Shared pages, the default, would be kept by the system however often they are given back.
+    return mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _tensor_over(pages: mmap.mmap | None, num_bytes: int, device: torch.device) -> Tensor:
+    if pages is None:
         return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
-    return torch.frombuffer(mmap.mmap(-1, num_bytes), dtype=torch.uint8)
+    return torch.frombuffer(pages, dtype=torch.uint8)
+
+
+def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of each run of neighbours among ascending slots."""
+    start = 0
+    for at in range(1, len(slots) + 1):
+        if at == len(slots) or slots[at] != slots[at - 1] + 1:
+            yield slots[start], slots[at - 1]
+            start = at

@@ -48,17 +48,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_memory_is_shared_and_said_to_be(model):
     options = MemoryOptions(
-        model, 1, ("f16", "int8"), num_conversations=6, common_tokens=600, own_tokens=60
+        model, 1, ("f16", "int8"), num_conversations=6, common_tokens=600, own_tokens=60, depth=700
     )
     report = measure_memory(options, print)
     rows = {row.name: row.to_json() for row in report.rows}
-    assert list(rows) == ["shared_6_f16", "equal_10_f16", "shared_6_int8", "equal_10_int8"]
+    shared = ["shared_6_f16", "equal_10_f16", "shared_6_int8", "equal_10_int8"]
+    assert list(rows) == [*shared, "fork_at_700", "bookkeeping_at_700"]
     exact, packed = rows["shared_6_f16"], rows["shared_6_int8"]
     assert {"bytes", "independent_bytes", "fraction", "rss_mb"} <= set(exact)
     assert exact["fraction"] < 0.45
     assert packed["independent_bytes"] == exact["independent_bytes"]
     assert packed["bytes"] < 0.75 * exact["bytes"]
     assert rows["equal_10_f16"]["ours"] < 1.6
+    assert rows["fork_at_700"]["blocks"] <= 1
+    assert 0.0 < rows["bookkeeping_at_700"]["ours"] < 100.0
 
 
 def test_accuracy_gives_a_row_per_format_and_text(model, tmp_path):

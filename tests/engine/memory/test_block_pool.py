@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import mmap
+import sys
+from pathlib import Path
+
+import pytest
 import torch
 
 from engine.config import KVCodec
@@ -87,3 +92,31 @@ def test_a_pool_in_need_takes_an_idle_arena_of_another():
         rich.release(block)
     assert poor.allocate() is not None
     assert rich.num_blocks == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux only")
+def test_pages_of_free_blocks_go_back_and_those_in_use_stay():
+    layout = BlockLayout.of(AttentionGroup((0, 1, 2), 2, 64), KVCodec.F16, 32)
+    pool = BlockPool(layout, ByteBudget(64 * 16 * layout.slab_bytes))
+    blocks = [pool.allocate() for _ in range(64)]
+    for block in blocks:
+        block.arena.slab(block.slot).fill_(7)
+    before = resident_bytes()
+    kept = blocks[::8]
+    for block in blocks:
+        if block not in kept:
+            pool.release(block)
+    given_back = pool.trim()
+    free_bytes = (len(blocks) - len(kept)) * layout.slab_bytes
+    # Between two blocks in use, up to a page at each end is theirs as well.
+    assert free_bytes - 2 * len(kept) * mmap.PAGESIZE <= given_back <= free_bytes
+    assert before - resident_bytes() >= 0.8 * given_back
+    assert pool.trim() == 0
+    assert all((block.arena.slab(block.slot) == 7).all() for block in kept)
+    again = [pool.allocate() for _ in range(50)]
+    assert not any(block.arena.slab(block.slot).any() for block in again)
+
+
+def resident_bytes() -> int:
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * mmap.PAGESIZE
