@@ -83,6 +83,21 @@ def fresh(kind: str, *contents: str, **options) -> tuple[int, ...]:
     return finished.token_ids
 
 
+def assert_as_read_anew(kind: str, engine: Engine, finished: Finished) -> None:
+    """Compare a reply with what an engine says that reads the same tokens from nothing."""
+    session = max(engine._pool.sessions("c"), key=lambda session: session.last_used)
+    *known, token = session.token_ids[: finished.usage.prompt_tokens]
+    other = load(kind)
+    probe = other.probe()
+    sequence = probe.read(known)
+    said = []
+    for _ in finished.token_ids:
+        token = probe._evaluate(sequence, [token], is_last=True)
+        said.append(token)
+    other.unload()
+    assert tuple(said) == finished.token_ids
+
+
 def test_regenerating_reads_at_most_a_block(kind):
     engine = load(kind)
     text, first = ask(engine, LONG, FIRST)
@@ -90,6 +105,7 @@ def test_regenerating_reads_at_most_a_block(kind):
     assert again_text == text
     assert again.token_ids == first.token_ids
     assert again.usage.recomputed_tokens <= BLOCK
+    assert_as_read_anew(kind, engine, again)
     engine.unload()
 
 
@@ -99,6 +115,7 @@ def test_the_next_turn_reads_only_what_is_new(kind):
     _, second = ask(engine, LONG, FIRST, text, "More")
     before = first.usage.prompt_tokens + first.usage.completion_tokens
     assert second.usage.reused.total == before - 1
+    assert_as_read_anew(kind, engine, second)
     engine.unload()
 
 
@@ -109,6 +126,7 @@ def test_editing_an_earlier_message_reads_the_edit_and_at_most_a_block(kind):
     ask(engine, LONG, FIRST, text, "More of that, please.", reply, "And then?")
     _, edited = ask(engine, LONG, FIRST, text, "Less of that, please.")
     assert edited.usage.recomputed_tokens <= num_tokens(engine, "Less of that, please.") + BLOCK
+    assert_as_read_anew(kind, engine, edited)
     _, first_edited = ask(engine, LONG, "Tell me about the sky.")
     changed = num_tokens(engine, "Tell me about the sky.")
     assert first_edited.usage.recomputed_tokens <= changed + BLOCK
@@ -132,6 +150,7 @@ def test_a_branch_is_returned_to_without_reading(kind):
     ask(engine, LONG, FIRST, text, "Right?")
     _, back = ask(engine, LONG, FIRST, text, "Left?", left, "More")
     assert back.usage.recomputed_tokens <= num_tokens(engine, "More") + BLOCK
+    assert_as_read_anew(kind, engine, back)
     engine.unload()
 
 
@@ -149,16 +168,36 @@ def test_after_a_restart_every_way_back_is_still_short(kind):
     _, resumed = ask(engine, LONG, FIRST, text, "More of that, please.", reply, "And?")
     assert resumed.token_ids == uninterrupted.token_ids
     assert resumed.usage.recomputed_tokens <= num_tokens(engine, "And?")
+    assert_as_read_anew(kind, engine, resumed)
     engine.unload()
 
     engine = load(kind, store)
     again, regenerated = ask(engine, LONG, FIRST, text, "More of that, please.", max_tokens=100)
     assert again == reply
     assert regenerated.usage.recomputed_tokens <= BLOCK
+    assert_as_read_anew(kind, engine, regenerated)
     _, edited = ask(engine, LONG, FIRST, text, "Less of that, please.")
     assert edited.usage.recomputed_tokens <= num_tokens(engine, "Less of that, please.") + BLOCK
+    assert_as_read_anew(kind, engine, edited)
     _, first_edited = ask(engine, LONG, "Tell me about the sky.")
     changed = num_tokens(engine, "Tell me about the sky.")
     assert first_edited.usage.recomputed_tokens <= changed + BLOCK
     assert first_edited.token_ids == fresh(kind, LONG, "Tell me about the sky.")
+    engine.unload()
+
+
+def test_a_branch_of_a_stored_conversation_is_returned_to_after_a_restart(kind):
+    store = MemoryColdStore()
+    engine = load(kind, store)
+    text, _ = ask(engine, LONG, FIRST)
+    left, _ = ask(engine, LONG, FIRST, text, "Left?")
+    ask(engine, LONG, FIRST, text, "Right?")
+    engine.unload()
+    engine = load(kind, store)
+    _, back = ask(engine, LONG, FIRST, text, "Left?", left, "More")
+    assert back.usage.recomputed_tokens <= num_tokens(engine, "More") + BLOCK
+    assert_as_read_anew(kind, engine, back)
+    _, third = ask(engine, LONG, FIRST, text, "Straight on?")
+    assert third.usage.recomputed_tokens <= num_tokens(engine, "Straight on?") + BLOCK
+    assert_as_read_anew(kind, engine, third)
     engine.unload()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -231,6 +232,57 @@ def test_checkpoints_over_budget_go_longest_unused_first():
     index.add(texts[3], torch.zeros(10))
     assert [index.find(text) is not None for text in texts] == [True, False, True, True]
     assert index.used_bytes == 120
+
+
+def positions(index, text):
+    return [checkpoint.position for checkpoint in index.path(to_bytes(text))]
+
+
+def test_over_budget_checkpoints_thin_out_and_borders_stay():
+    index = CheckpointIndex(16, b"salt", budget_bytes=24 * 40)
+    text = list(range(4096))
+    borders = (64, 1000, 2500, 4000)
+    for end in sorted({*range(16, 4097, 16), *borders}):
+        index.add(to_bytes(text[:end]), torch.zeros(10), is_border=end in borders)
+    kept = positions(index, text)
+    assert len(kept) == len(index) == 24
+    assert set(borders) <= set(kept)
+    assert kept[:4] == [4096, 4080, 4064, 4048]
+    for later, earlier in itertools.pairwise(kept):
+        assert later - earlier <= max(16, (4096 - earlier) / 2)
+
+
+def test_writing_in_one_branch_takes_no_other_branch_away():
+    index = CheckpointIndex(16, b"salt", budget_bytes=32 * 40)
+    first = list(range(1024))
+    for end in range(16, 1025, 16):
+        index.add(to_bytes(first[:end]), torch.zeros(10), is_border=end % 256 == 0)
+    other = first[:256]
+    for number in range(32):
+        other = [*other, *[9000 + number] * 16]
+        index.add(to_bytes(other), torch.zeros(10))
+    assert positions(index, first)[0] == 1024
+    assert {256, 512, 768, 1024} <= set(positions(index, first))
+    assert positions(index, other)[0] == len(other)
+
+
+def test_what_nobody_uses_goes_in_the_end():
+    index = CheckpointIndex(16, b"salt", budget_bytes=8 * 40)
+    index.add(to_bytes([7] * 4000), torch.zeros(10), is_border=True)
+    for number in range(400):
+        index.add(to_bytes([number] * 32), torch.zeros(10), is_border=True)
+    assert index.find(to_bytes([7] * 4000)) is None
+    assert index.used_bytes == 8 * 40
+
+
+def test_a_state_between_others_is_put_between_them():
+    index = CheckpointIndex(16, b"salt", budget_bytes=3 * 40)
+    text = list(range(64))
+    for end in (16, 64, 32):
+        index.add(to_bytes(text[:end]), torch.zeros(10))
+    index.find(to_bytes(text))
+    index.add(to_bytes(text[:48]), torch.zeros(10))
+    assert positions(index, text) == [64, 48, 32]
 
 
 def test_stored_checkpoints_lie_further_apart_the_older_they_are():
