@@ -23,12 +23,14 @@ class KVCodec(StrEnum):
 class Overflow(StrEnum):
     """What to do with a conversation that no longer fits the context.
 
-    ASK refuses it; DROP_OLDEST and KEEP_ENDS leave out whole turns, see engine/session/overflow.py.
+    ASK refuses it; the others leave out whole turns, see engine/session/overflow.py. After
+    DROP_OLDEST and KEEP_ENDS what follows the gap is read again; ROLLING_WINDOW moves its state.
     """
 
     ASK = "ask"
     DROP_OLDEST = "drop_oldest"
     KEEP_ENDS = "keep_ends"
+    ROLLING_WINDOW = "rolling_window"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class GenerateRequest:
         is the assistant's, it is continued instead.
     ephemeral: an aside; evaluated on a throw-away fork that leaves nothing behind.
     overflow: what to do where the messages do not fit. pinned: indices of messages that then stay.
+    dropped: indices of messages that were left out before, and still are.
     """
 
     conversation_id: str
@@ -109,3 +112,4 @@ class GenerateRequest:
     ephemeral: bool = False
     overflow: Overflow = Overflow.ASK
     pinned: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()

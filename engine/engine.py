@@ -14,7 +14,7 @@ import torch
 
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec
 from engine.errors import EngineError
-from engine.events import GenerateEvent, LoadProgress
+from engine.events import GenerateEvent, LoadProgress, OverflowQuestion
 from engine.generation import Clock, Generation, Prompt
 from engine.gguf_file import GGUFFile
 from engine.loader import load_model
@@ -22,6 +22,7 @@ from engine.loading import LoadedModel, load
 from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Match, MemoryBreakdown
 from engine.metrics import RateMeter, Rates
+from engine.models import Model
 from engine.probe import Probe
 from engine.quant.linear import Compute
 from engine.runner import Runner, TorchRunner
@@ -31,14 +32,20 @@ from engine.session.overflow import OverflowPlan
 from engine.session.pool import SessionPool
 from engine.session.preparation import Preparation
 from engine.session.prompt import PromptPlanner
+from engine.session.rolling import Rolling
 from engine.session.session import Session
+from engine.session.trimming import Trimmer
 from engine.text.output_parser import OutputParser
 from engine.text.reply import ReplyText
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What is loaded and how it runs. kv_bytes_per_token: by codec name."""
+    """What is loaded and how it runs.
+
+    kv_bytes_per_token: by codec name. can_roll: whether a full context can go on as a rolling
+    window.
+    """
 
     path: Path
     name: str
@@ -49,6 +56,7 @@ class EngineInfo:
     context_length: int
     trained_context_length: int
     has_chat_template: bool
+    can_roll: bool
     kv_codec: str
     kv_bytes_per_token: dict[str, int]
     block_size: int
@@ -77,10 +85,17 @@ class Engine:
             loaded.memory, loaded.fingerprint, store, block_size=config.block_size
         )
         self._planner = PromptPlanner(loaded.template, loaded.tokenizer)
+        self._rolling = Rolling(loaded.memory, self._pool, self._planner, self._lazy_model)
+        self._trimmer = Trimmer(
+            pool=self._pool,
+            planner=self._planner,
+            rolling=self._rolling,
+            context_length=loaded.context_length,
+        )
         self._preparation = Preparation(
             memory=loaded.memory,
             pool=self._pool,
-            planner=self._planner,
+            trimmer=self._trimmer,
             tokenizer=loaded.tokenizer,
             context_length=loaded.context_length,
             block_size=config.block_size,
@@ -88,7 +103,7 @@ class Engine:
         self._prefill_rate = RateMeter()
         self._decode_rate = RateMeter()
         self._restore_rate = RateMeter()
-        self.info = _info(loaded, config)
+        self.info = _info(loaded, config, can_roll=self._rolling.refusal is None)
 
     @classmethod
     def load(
@@ -150,7 +165,15 @@ class Engine:
 
         Raises: ChatTemplateError when the template refuses the messages.
         """
-        return self._preparation.plan_overflow(request)
+        return self._trimmer.plan(request)
+
+    def overflow_question(self, request: GenerateRequest) -> OverflowQuestion | None:
+        """Return what could be done about a request that does not fit; None where it does.
+
+        None as well where nothing helps. Changes nothing and reads nothing.
+        Raises: ChatTemplateError when the template refuses the messages.
+        """
+        return self._trimmer.question(request)
 
     def readiness(self, conversation_id: str, messages: tuple[ChatMessage, ...]) -> EngineReadiness:
         """Return how much of a conversation would have to be read before it goes on."""
@@ -256,8 +279,12 @@ class Engine:
         loaded = self._loaded
         if isinstance(loaded.runner, TorchRunner):
             return loaded.runner
-        model = load_model(loaded.file, loaded.config, Compute(), is_lazy=True)
-        return TorchRunner(model, torch.device(self._config.device), "torch")
+        return TorchRunner(self._lazy_model(), torch.device(self._config.device), "torch")
+
+    def _lazy_model(self) -> Model:
+        """Return the model as torch sees it; weights are unpacked where they are used."""
+        loaded = self._loaded
+        return load_model(loaded.file, loaded.config, Compute(), is_lazy=True)
 
     def _generation(
         self,
@@ -293,7 +320,7 @@ class Engine:
             self._restore_rate.add(prompt.match.cold, clock.restore_ms / 1000.0)
 
 
-def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
+def _info(loaded: LoadedModel, config: EngineConfig, *, can_roll: bool) -> EngineInfo:
     return EngineInfo(
         path=loaded.file.paths[0],
         name=loaded.name,
@@ -304,6 +331,7 @@ def _info(loaded: LoadedModel, config: EngineConfig) -> EngineInfo:
         context_length=loaded.context_length,
         trained_context_length=loaded.config.context_length,
         has_chat_template=not loaded.template.is_fallback,
+        can_roll=can_roll,
         kv_codec=config.kv_codec.value,
         kv_bytes_per_token=loaded.kv_bytes_per_token,
         block_size=config.block_size,

@@ -1,13 +1,16 @@
 """What the engine tells its caller while it works: frozen values, no torch.
 
-``Engine.generate`` yields: one ``PrefillProgress`` per chunk, then ``TextDelta`` per visible piece
-of text, then exactly one ``Finished``. Closing the generator cancels.
+``Engine.generate`` yields: a ``ContextCut`` where messages are left out, one ``PrefillProgress``
+per chunk, then ``TextDelta`` per visible piece of text, then exactly one ``Finished``. Closing
+the generator cancels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from engine.config import Overflow
 
 
 class FinishReason(StrEnum):
@@ -30,11 +33,27 @@ class MissCause(StrEnum):
 
     NEW_CONVERSATION = "new_conversation"
     HISTORY_CHANGED = "history_changed"
+    CONTEXT_FULL = "context_full"
     TEMPLATE_REWRITES_HISTORY = "template_rewrites_history"
     EVICTED = "evicted"
     DAMAGED = "damaged"
     OTHER_MODEL = "other_model"
     BELOW_BLOCK = "below_block"
+
+
+class RollRefusal(StrEnum):
+    """Why the state of a conversation cannot be moved to other positions.
+
+    RECURRENT: the model keeps more than keys and values. THINNED: a thinned-out copy. NO_BORDER:
+    the chat template leaves no place to cut at. WINDOW_GONE: a sliding window has moved on.
+    NO_ROOM: the memory budget is too small for the moved copy.
+    """
+
+    RECURRENT = "recurrent"
+    THINNED = "thinned"
+    NO_BORDER = "no_border"
+    WINDOW_GONE = "window_gone"
+    NO_ROOM = "no_room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,44 @@ class PrefillProgress:
     done_tokens: int
     total_tokens: int
     reused_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCut:
+    """What the model does not see of the request, told before anything is read.
+
+    dropped: all messages left out, by index; dropped_tokens: of those left out just now. policy:
+    what was done. refusal: why a rolling window was asked for and the rest is read again instead.
+    """
+
+    policy: Overflow
+    dropped: tuple[int, ...]
+    dropped_tokens: int = 0
+    refusal: RollRefusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowOption:
+    """What a policy would do: messages left out, by index; tokens that would be read again.
+
+    refusal: why it cannot be had.
+    """
+
+    policy: Overflow
+    dropped: tuple[int, ...] = ()
+    dropped_tokens: int = 0
+    reread_tokens: int = 0
+    refusal: RollRefusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowQuestion:
+    """A prompt that does not fit. limit_tokens: what leaves room for a reply."""
+
+    prompt_tokens: int
+    limit_tokens: int
+    context_length: int
+    options: tuple[OverflowOption, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +188,4 @@ class Finished:
     dropped_messages: tuple[int, ...] = ()
 
 
-GenerateEvent = PrefillProgress | TextDelta | Finished
+GenerateEvent = ContextCut | PrefillProgress | TextDelta | Finished

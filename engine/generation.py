@@ -15,6 +15,7 @@ from torch import Tensor
 from engine.config import ChatMessage, GenerateRequest
 from engine.events import (
     Channel,
+    ContextCut,
     Finished,
     FinishReason,
     GenerateEvent,
@@ -55,8 +56,8 @@ class Prompt:
     """A session whose log holds the whole prompt, and how it came to be.
 
     reply_start: log position where the reply's opening begins. continued_text: visible text of the
-    reply that goes on. match: tokens in memory before anything was read. dropped: messages of the
-    request, by index, that were left out because the conversation is too long.
+    reply that goes on. match: tokens in memory before anything was read. cut: what was left out
+    because the conversation is too long.
     """
 
     session: Session
@@ -66,7 +67,7 @@ class Prompt:
     miss_reason: MissReason | None
     max_tokens: int
     warnings: tuple[str, ...] = ()
-    dropped: tuple[int, ...] = ()
+    cut: ContextCut | None = None
 
 
 class Generation:
@@ -108,6 +109,8 @@ class Generation:
 
         Raises: OutOfMemoryError when the state does not fit the budget.
         """
+        if self._prompt.cut is not None:
+            yield self._prompt.cut
         try:
             reason = yield from self._prefill_and_decode()
         finally:
@@ -265,5 +268,5 @@ class Generation:
             ),
             miss_reason=self._prompt.miss_reason,
             warnings=self._prompt.warnings,
-            dropped_messages=self._prompt.dropped,
+            dropped_messages=self._prompt.cut.dropped if self._prompt.cut else (),
         )

@@ -67,9 +67,20 @@ class RotaryEmbedding:
 
     def __call__(self, positions: Tensor) -> Rotation:
         """Compute the rotation of positions (T,) integers."""
+        return self._rotation(positions, self.magnitude)
+
+    def move(self, distances: Tensor) -> Rotation:
+        """Compute what moves keys, rotated already, by distances (T,) integers.
+
+        The rotations of two positions differ by the rotation of their distance, whatever the
+        frequencies; the magnitude is in the keys already.
+        """
+        return self._rotation(distances, 1.0)
+
+    def _rotation(self, positions: Tensor, magnitude: float) -> Rotation:
         # float64: at position 100,000 a float32 angle is off by a hundredth.
         angles = positions.double()[:, None, None] * self.frequencies
-        cis = torch.polar(torch.full_like(angles, self.magnitude), angles)
+        cis = torch.polar(torch.full_like(angles, magnitude), angles)
         return Rotation(cis.to(torch.complex64), self.style)
 
 

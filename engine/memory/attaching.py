@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.memory.block_pool import Block
     from engine.memory.cold_reader import ColdReader
     from engine.memory.groups import Groups
-    from engine.memory.sequence import BlockTable, Sequence
+    from engine.memory.sequence import BlockTable, Prefix, Sequence
 
 
 @dataclass(slots=True)
@@ -91,14 +91,17 @@ class Attacher:
         self._reader = reader
         self._step_bytes = groups.block_size * TOKEN_BYTES
 
-    def reach(self, data: bytes) -> int:
-        """Return how many leading tokens of data a new sequence would get; loads nothing."""
-        chains = self._chains(self._groups.new_sequence(), data)
+    def reach(self, data: bytes, prefix: Prefix | None = None) -> int:
+        """Return how many leading tokens of data a new sequence would get; loads nothing.
+
+        prefix: the beginning that the blocks derive from, where they are derived.
+        """
+        chains = self._chains(self._groups.new_sequence(prefix), data)
         full = len(data) // self._step_bytes
         end = _reach(chains)
         if end < full:
             return end * self._groups.block_size
-        tail = self._groups.new_sequence()
+        tail = self._groups.new_sequence(prefix)
         for table, chain in zip(tail.tables, chains, strict=True):
             table.hashes = chain.hashes
         _, num_shared = self._partly(tail, full, data[full * self._step_bytes :])

@@ -26,6 +26,7 @@ from engine.memory.packing import settle
 from engine.memory.prefix_index import chain_salt
 from engine.memory.quantize import Rotation
 from engine.memory.restoring import Restorer
+from engine.memory.rolling import MoveKeys, hold, rolled
 from engine.memory.sequence import GroupMemory, to_bytes
 from engine.memory.snapshot import ManifestBody, SnapshotWriter, read_tail
 from engine.memory.step import PagedStepView, Scratch
@@ -33,6 +34,8 @@ from engine.memory.usage import breakdown_of
 from engine.memory.warm_tier import WarmTier
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from engine.config import KVCodec
@@ -220,7 +223,7 @@ class PagedAttentionMemory:
             return 0
         if self._groups.is_reachable(found, place):
             return length
-        return self._attacher.reach(found.token_bytes(0, place))
+        return self._attacher.reach(found.token_bytes(0, place), found.prefix)
 
     def rest(self, sequence: SequenceId) -> None:
         """Bring every sealed block but the first and pinned ones into its final codec."""
@@ -292,6 +295,28 @@ class PagedAttentionMemory:
         copy = distilled(self._groups, self._sequences[sequence], kept)
         return None if copy is None else self._register(copy)
 
+    def can_roll(self, sequence: SequenceId, places: SequenceOf[int]) -> bool:
+        """Tell whether ``roll`` finds all it needs; brings back what left a window."""
+        return hold(self._sequences[sequence], places, self._reader)
+
+    def roll(
+        self,
+        sequence: SequenceId,
+        places: SequenceOf[int],
+        *,
+        move_keys: MoveKeys,
+        make_room: Callable[[], bool],
+    ) -> SequenceId | None:
+        """Return a sequence of some places of another at positions 0, 1, 2...; that one is gone.
+
+        places: ascending, at least one, of a sequence that was not thinned out; see ``can_roll``.
+        make_room is asked while memory is full; None when there is no room at all.
+        """
+        self._writer.collect()
+        found = self._sequences.pop(sequence)
+        copy = rolled(self._groups, found, places, move_keys, make_room)
+        return None if copy is None else self._register(copy)
+
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
         """Bring a stored branch back: a sequence as long as could be verified, its log, the match.
 
@@ -339,12 +364,13 @@ class PagedAttentionMemory:
 
     def _found_again(self, original: Sequence, length: int) -> Sequence:
         """Return a sequence of at most length of its tokens, put together from what is kept."""
-        assert original.prefix is None, "thinned-out sequences have no windows"
-        found = self._groups.new_sequence()
+        assert original.num_dropped == 0, "thinned-out sequences have no windows"
+        found = self._groups.new_sequence(original.prefix)
         data = original.token_bytes(0, length)
         self._attacher.extend(found, data)
         self._attacher.extend_partly(found, data)
         found.num_pinned = min(original.num_pinned, found.length)
+        self._groups.drop_part_of_prefix(found)
         return found
 
     def _tail_copies(self, source: Sequence, full: int, rest: int) -> list[Block] | None:

@@ -180,7 +180,7 @@ class BlockTable:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A beginning of which not every token is kept.
+    """A beginning of which not every token is kept, or not where it was read.
 
     token_ids: all tokens that were read. num_cells: how many places of the blocks stand for them.
     root: what the hashes of those blocks derive from.
@@ -203,6 +203,7 @@ class Sequence:
     token_ids: those evaluated, one per place in the blocks. num_reserved: places there is room for.
     num_pinned: leading ones that stay exact, for system prompts. prefix: where the sequence began
     as a thinned-out copy; then its first ``num_cells`` token ids are those of the first kv head.
+    Where it began as a moved copy, the prefix is its first token alone.
     """
 
     tables: list[BlockTable]

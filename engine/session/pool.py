@@ -23,7 +23,7 @@ from engine.memory.interface import (
     SnapshotJob,
 )
 from engine.memory.snapshot import session_log
-from engine.session.session import Session
+from engine.session.session import MessageSpan, Session
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +90,20 @@ class SessionPool:
         session.num_stored = 0
         session.sequence = sequence
         self._register(session)
+        return session
+
+    def adopt_log(
+        self,
+        conversation_id: str,
+        token_ids: Sequence[int],
+        spans: Sequence[MessageSpan],
+        sequence: SequenceId,
+    ) -> Session:
+        """Return a registered branch with a log of its own and a sequence that holds its start."""
+        session = self.new_session(conversation_id)
+        session.append(token_ids)
+        session.spans.extend(spans)
+        session.sequence = sequence
         return session
 
     def detached_fork(self, session: Session, num_messages: int) -> Session:

@@ -10,15 +10,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.config import GenerateRequest, Overflow
+from engine.config import GenerateRequest
 from engine.errors import ContextOverflowError
-from engine.events import MissCause, MissReason
+from engine.events import ContextCut, MissCause, MissReason
 from engine.generation import Clock, Prompt
 from engine.memory.interface import Match, Memory
-from engine.session.overflow import MessageSize, OverflowPlan, limit_of, plan_overflow
 from engine.session.pool import SessionPool
-from engine.session.prompt import PromptPlan, PromptPlanner
+from engine.session.prompt import PromptPlan
 from engine.session.session import Session
+from engine.session.trimming import Trimmer
 from engine.text.tokenizer import Tokenizer
 
 _CONTEXT_TOKENS = 12
@@ -32,14 +32,14 @@ class Preparation:
         *,
         memory: Memory,
         pool: SessionPool,
-        planner: PromptPlanner,
+        trimmer: Trimmer,
         tokenizer: Tokenizer,
         context_length: int,
         block_size: int,
     ) -> None:
         self._memory = memory
         self._pool = pool
-        self._planner = planner
+        self._trimmer = trimmer
         self._tokenizer = tokenizer
         self._context_length = context_length
         self._block_size = block_size
@@ -49,11 +49,9 @@ class Preparation:
 
         Raises: ContextOverflowError when the prompt leaves no room for a reply, ChatTemplateError.
         """
-        request, dropped = self._trimmed(request)
-        known, _ = self._pool.best_match(request.conversation_id, request.messages)
-        base = known or Session(request.conversation_id, "")
-        plan = self._planner.plan(base, request.messages)
-        num_tokens = base.end_of(plan.num_kept) + plan.num_new_tokens
+        look, cut = self._trimmer.trim(request)
+        request = replace(request, messages=look.messages)
+        known, plan, num_tokens = look.known, look.plan, look.num_tokens
         self._check_fits(num_tokens)
         history = self._history(request, known, plan)
         started = time.perf_counter()
@@ -67,34 +65,10 @@ class Preparation:
             reply_start=reply_start,
             continued_text=request.messages[-1].content if _is_continued(request) else "",
             match=match,
-            miss_reason=self._miss_reason(session, plan, history, match),
+            miss_reason=self._miss_reason(session, plan, history, match, cut),
             max_tokens=self._max_tokens(request, num_tokens),
-            dropped=dropped,
+            cut=cut,
         )
-
-    def plan_overflow(self, request: GenerateRequest) -> OverflowPlan | None:
-        """Return what the request's policy would leave out; None where it cannot help.
-
-        Raises: ChatTemplateError.
-        """
-        plan = self._planner.plan(Session("", ""), request.messages)
-        sizes = [len(segment.token_ids) for segment in plan.segments if segment.digest is not None]
-        sizes[-1] += plan.num_new_tokens - sum(sizes)
-        messages = [
-            MessageSize(message.role, size, is_pinned=index in request.pinned)
-            for index, (message, size) in enumerate(zip(request.messages, sizes, strict=False))
-        ]
-        return plan_overflow(request.overflow, messages, limit_of(self._context_length))
-
-    def _trimmed(self, request: GenerateRequest) -> tuple[GenerateRequest, tuple[int, ...]]:
-        """Return the request without the messages its policy leaves out, and their indices."""
-        if request.overflow is Overflow.ASK:
-            return request, ()
-        plan = self.plan_overflow(request)
-        if plan is None or not plan.dropped:
-            return request, ()
-        kept = tuple(request.messages[index] for index in plan.kept)
-        return replace(request, messages=kept), plan.dropped
 
     def _check_fits(self, num_tokens: int) -> None:
         if num_tokens >= self._context_length:
@@ -153,13 +127,20 @@ class Preparation:
         )
 
     def _miss_reason(
-        self, session: Session, plan: PromptPlan, history: _History, match: Match
+        self,
+        session: Session,
+        plan: PromptPlan,
+        history: _History,
+        match: Match,
+        cut: ContextCut | None,
     ) -> MissReason | None:
         cause = self._miss_cause(plan, history, match)
         if cause is None:
             return None
         position = match.total
         if cause is MissCause.HISTORY_CHANGED:
+            is_cut = cut is not None and cut.dropped_tokens > 0
+            cause = MissCause.CONTEXT_FULL if is_cut else cause
             position = _common_length(history.token_ids, session.token_ids)
         window = slice(position, position + _CONTEXT_TOKENS)
         return MissReason(

@@ -62,6 +62,13 @@ class PromptPlanner:
             return PromptPlan(num_matching, num_matching, (), continues=True)
         return self._plan_continuation(session, messages, num_matching)
 
+    def closing_token_ids(self, messages: Sequence[ChatMessage]) -> tuple[int, ...]:
+        """Return the tokens that close the last message, as the next one brings them.
+
+        Raises: ChatTemplateError when the template refuses the messages.
+        """
+        return tuple(self._encode_text(self._template.closing_of(messages), is_start=False))
+
     def _plan_answer(
         self, session: Session, messages: Sequence[ChatMessage], num_matching: int
     ) -> PromptPlan:

@@ -35,7 +35,8 @@ def test_the_oldest_turns_go_at_once_down_to_two_thirds():
     assert plan.dropped == tuple(range(1, 9))
     assert plan.num_tokens == 100 + 5 * 100 + 40 <= 650
     assert plan.dropped_tokens == 400
-    assert plan.unread_tokens == 540
+    assert plan.unread_tokens == 500
+    assert plan.history_tokens == 600
 
 
 def test_keeping_both_ends_keeps_the_first_turn():
@@ -48,8 +49,8 @@ def test_pinned_messages_stay():
     messages = talk(10)
     messages[2] = MessageSize("assistant", 60, is_pinned=True)
     plan = plan_overflow(Overflow.DROP_OLDEST, messages, 1000)
-    assert 2 in plan.kept
-    assert {1, 3, 4} <= set(plan.dropped)
+    assert {1, 2} <= set(plan.kept), "its question stays with it"
+    assert {3, 4} <= set(plan.dropped)
 
 
 def test_a_last_message_that_is_too_long_by_itself_cannot_be_helped():
@@ -73,6 +74,9 @@ def test_a_trimmed_conversation_only_grows_until_the_next_trimming(policy, seed)
         messages.append(MessageSize("assistant", rng.randrange(1, 90)))
         messages.append(MessageSize("user", rng.randrange(1, 90)))
         plan = plan_overflow(policy, messages, 1000)
+        assert plan == plan_overflow(policy, messages, 1000, ()), "the same each time"
+        told = plan_overflow(policy, messages, 1000, before.dropped)
+        assert told.dropped == plan.dropped, "found out or remembered, it is the same"
         assert plan.num_tokens <= 1000
         assert set(before.dropped) <= set(plan.dropped)
         num_trimmings += plan.dropped != before.dropped
@@ -80,5 +84,14 @@ def test_a_trimmed_conversation_only_grows_until_the_next_trimming(policy, seed)
     assert 3 <= num_trimmings <= 20
 
 
-def test_the_limit_leaves_an_eighth_to_the_reply():
+def test_what_was_left_out_before_stays_out_and_counts_no_more():
+    messages = talk(10)
+    plan = plan_overflow(Overflow.DROP_OLDEST, messages, 2000, dropped=(1, 2))
+    assert plan.dropped == (1, 2)
+    assert plan.num_tokens == 100 + 8 * 100 + 40
+    assert plan.dropped_tokens == plan.unread_tokens == 0
+
+
+def test_the_limit_leaves_an_eighth_to_the_reply_or_what_it_may_take():
     assert limit_of(8192) == 7168
+    assert limit_of(8192, 64) == 8128
