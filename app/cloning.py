@@ -74,9 +74,11 @@ def transcript_of(conversation: Conversation, path: Sequence[Message]) -> Transc
             created_at=message.created_at,
             reasoning=message.reasoning,
             status=message.status,
+            is_pinned=message.is_pinned,
+            left_out=message.left_out,
         )
         for message in path
-        if message.status is not MessageStatus.STREAMING
+        if message.status not in (MessageStatus.STREAMING, MessageStatus.ASKING)
     ]
     return Transcript(
         title=conversation.title,

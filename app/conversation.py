@@ -19,13 +19,17 @@ class Role(StrEnum):
 
 
 class MessageStatus(StrEnum):
-    """How far a message got. STREAMING rows found at start-up become STOPPED."""
+    """How far a message got. STREAMING rows found at start-up become STOPPED.
+
+    ASKING: the conversation does not fit the context, and the user decides what to do about it.
+    """
 
     COMPLETE = "complete"
     STREAMING = "streaming"
     STOPPED = "stopped"
     LENGTH = "length"
     ERROR = "error"
+    ASKING = "asking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,55 @@ class ReplyStats:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Messages that the model did not see any more when it wrote a reply.
+
+    ids: all of them; num_tokens: of those that were left out first for this reply. policy: an
+    Overflow value. context_length: of the model then. refusal: a RollRefusal value, why what stays
+    was read again instead of being moved; "" where nothing was refused.
+    """
+
+    policy: str
+    ids: tuple[str, ...]
+    num_tokens: int = 0
+    context_length: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChoice:
+    """What could be done about a full context, and what it costs.
+
+    policy: an Overflow value. num_messages, num_tokens: that would be left out. reread_tokens,
+    seconds: of what stays, to be read again. refusal: a RollRefusal value, why it cannot be had.
+    """
+
+    policy: str
+    num_messages: int = 0
+    num_tokens: int = 0
+    reread_tokens: int = 0
+    seconds: float = 0.0
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextQuestion:
+    """A conversation that does not fit. limit_tokens: what leaves room for a reply."""
+
+    prompt_tokens: int
+    limit_tokens: int
+    context_length: int
+    choices: tuple[ContextChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One node of the conversation's tree.
 
     parent_id: None for the first. version, num_versions: 1-based place among its siblings.
-    error: plain words, when status is ERROR.
+    error: plain words, when status is ERROR; error_kind: the class of that error. is_pinned: it
+    stays when the context is full. left_out: None where the model saw everything. question: what
+    is asked, when status is ASKING.
     """
 
     id: str
@@ -58,6 +106,10 @@ class Message:
     error: str = ""
     version: int = 1
     num_versions: int = 1
+    error_kind: str = ""
+    is_pinned: bool = False
+    left_out: LeftOut | None = None
+    question: ContextQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True)

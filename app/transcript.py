@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from app.conversation import MessageStatus, Role
+from app.conversation import LeftOut, MessageStatus, Role
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
-    """One node. id, parent_id: unique within the transcript only; parents come first."""
+    """One node. id, parent_id: unique within the transcript only; parents come first.
+
+    is_pinned, left_out: as in a Message; ids of the transcript.
+    """
 
     id: str
     parent_id: str | None
@@ -20,6 +23,8 @@ class TranscriptMessage:
     created_at: datetime | None = None
     reasoning: str = ""
     status: MessageStatus = MessageStatus.COMPLETE
+    is_pinned: bool = False
+    left_out: LeftOut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,4 @@ def in_order(messages: Iterable[TranscriptMessage]) -> tuple[TranscriptMessage, 
 def _rooted(message: TranscriptMessage, placed: set[str]) -> TranscriptMessage:
     if message.parent_id is None or message.parent_id in placed:
         return message
-    return TranscriptMessage(
-        id=message.id,
-        parent_id=None,
-        role=message.role,
-        content=message.content,
-        created_at=message.created_at,
-        reasoning=message.reasoning,
-        status=message.status,
-    )
+    return replace(message, parent_id=None)

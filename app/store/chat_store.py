@@ -14,7 +14,9 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from app.conversation import (
+    ContextQuestion,
     Conversation,
+    LeftOut,
     Message,
     MessageStatus,
     ReplyStats,
@@ -27,7 +29,7 @@ from app.search import parse
 from app.store import finding, importing, visiting
 from app.store.base import now
 from app.store.database import Database
-from app.store.rows import conversation_of, dump_sampling, dump_stats
+from app.store.rows import conversation_of, dump_context, dump_sampling, dump_stats
 from app.store.tables import ConversationRow, MessageRow
 from app.store.tree_queries import (
     change_message,
@@ -247,6 +249,10 @@ class ChatStore:
         status: MessageStatus | None = None,
         stats: ReplyStats | None = None,
         error: str | None = None,
+        error_kind: str | None = None,
+        left_out: LeftOut | None = None,
+        question: ContextQuestion | None = None,
+        is_pinned: bool | None = None,
     ) -> Message:
         """Change the fields that are given. Raises: NotFoundError."""
         changes = {
@@ -255,6 +261,10 @@ class ChatStore:
             "status": None if status is None else status.value,
             "stats": dump_stats(stats),
             "error": error,
+            "error_kind": error_kind,
+            "left_out": dump_context(left_out),
+            "question": dump_context(question),
+            "is_pinned": is_pinned,
         }
         given = {name: value for name, value in changes.items() if value is not None}
         with self._database.writing() as session:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -10,7 +11,9 @@ from uuid import uuid4
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
+from app.conversation import LeftOut
 from app.store.base import now
+from app.store.rows import dump_context
 from app.store.tables import ConversationRow, MessageRow
 from app.titles import title_from
 from app.transcript import Transcript, TranscriptMessage
@@ -59,7 +62,16 @@ def _values(
         "status": str(message.status),
         "error": "",
         "created_at": message.created_at or row.created_at,
+        "is_pinned": message.is_pinned,
+        "left_out": dump_context(_left_out(message, ids)),
     }
+
+
+def _left_out(message: TranscriptMessage, ids: Mapping[str, str]) -> LeftOut | None:
+    if message.left_out is None:
+        return None
+    known = tuple(ids[key] for key in message.left_out.ids if key in ids)
+    return replace(message.left_out, ids=known)
 
 
 def _title(transcript: Transcript) -> str:

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.conversation import Conversation, Message, MessageStatus, ReplyStats, Role
+from app.conversation import (
+    ContextChoice,
+    ContextQuestion,
+    Conversation,
+    LeftOut,
+    Message,
+    MessageStatus,
+    ReplyStats,
+    Role,
+)
 from app.store.tables import ConversationRow, MessageRow
 from engine.config import SamplingParams
 from engine.events import MissCause, MissReason, ReusedTokens, Timing, Usage
@@ -28,6 +37,10 @@ MESSAGE_COLUMNS = (
     MessageRow.reasoning,
     MessageRow.stats,
     MessageRow.error,
+    MessageRow.error_kind,
+    MessageRow.is_pinned,
+    MessageRow.left_out,
+    MessageRow.question,
 )
 
 
@@ -59,7 +72,7 @@ def message_of(columns: Sequence[Any], *, version: int, num_versions: int) -> Me
     columns: values of MESSAGE_COLUMNS.
     """
     key, conversation_id, parent_id, role, content, created_at, status, *rest = columns
-    reasoning, stats, error = rest
+    reasoning, stats, error, error_kind, is_pinned, left_out, question = rest
     return Message(
         id=key,
         conversation_id=conversation_id,
@@ -73,6 +86,10 @@ def message_of(columns: Sequence[Any], *, version: int, num_versions: int) -> Me
         error=error,
         version=version,
         num_versions=num_versions,
+        error_kind=error_kind,
+        is_pinned=is_pinned,
+        left_out=load_left_out(left_out),
+        question=load_question(question),
     )
 
 
@@ -102,6 +119,34 @@ def load_stats(text: str | None) -> ReplyStats | None:
         return None
     try:
         return _stats(json.loads(text))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def dump_context(value: LeftOut | ContextQuestion | None) -> str | None:
+    """Return JSON, None for None."""
+    return None if value is None else json.dumps(asdict(value))
+
+
+def load_left_out(text: str | None) -> LeftOut | None:
+    """Read dump_context's JSON; None when there is none or it does not fit."""
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+        return LeftOut(**{**data, "ids": tuple(map(str, data["ids"]))})
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def load_question(text: str | None) -> ContextQuestion | None:
+    """Read dump_context's JSON; None when there is none or it does not fit."""
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+        choices = tuple(ContextChoice(**choice) for choice in data["choices"])
+        return ContextQuestion(**{**data, "choices": choices})
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -100,13 +100,20 @@ def _graft_first_page(path: Path, fresh: sqlite3.Connection) -> None:
 
 
 def _copy_table(source: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> None:
-    columns = [row[1] for row in fresh.execute(f"PRAGMA table_info({table})")]
+    columns = _columns(fresh, table)
+    with suppress(*_FAULTS):
+        # An older file lacks some; one whose list of tables is lost is taken for one of ours.
+        columns = [name for name in columns if name in _columns(source, table)]
     names = ", ".join(columns)
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"
     for row in _rows(source, table, names):
         with suppress(*_FAULTS):
             fresh.execute(insert, row)
+
+
+def _columns(database: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
 
 
 def _rows(source: sqlite3.Connection, table: str, names: str) -> Iterator[tuple[object, ...]]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from app.errors import DatabaseDamagedError, StoreTooNewError
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 HEAD = REVISIONS[-1]
 
 

@@ -42,7 +42,8 @@ class MessageRow(Base):
     """A node of a conversation's tree; siblings share parent_id and are ordered by seq.
 
     stats: JSON of ReplyStats. deleted_root: the message whose deletion took this one along;
-    leaf_before: the branch on screen when it was deleted, kept on the root for undo.
+    leaf_before: the branch on screen when it was deleted, kept on the root for undo. left_out,
+    question: JSON of LeftOut and ContextQuestion.
     """
 
     __tablename__ = "messages"
@@ -64,6 +65,10 @@ class MessageRow(Base):
     deleted_at: Mapped[datetime | None] = mapped_column(UtcTime)
     deleted_root: Mapped[str | None] = mapped_column(Text, index=True)
     leaf_before: Mapped[str | None] = mapped_column(Text)
+    is_pinned: Mapped[Flag]
+    left_out: Mapped[str | None] = mapped_column(Text)
+    question: Mapped[str | None] = mapped_column(Text)
+    error_kind: Mapped[Words]
 
 
 class VisitRow(Base):

@@ -65,7 +65,7 @@ def load_message(session: Session, message_id: str) -> Message:
     return _placed(session, message_id, columns)
 
 
-def change_message(session: Session, message_id: str, changes: Mapping[str, str]) -> Message:
+def change_message(session: Session, message_id: str, changes: Mapping[str, Any]) -> Message:
     """Set columns of a message and return it. Raises: NotFoundError."""
     if not changes:
         return load_message(session, message_id)

@@ -80,10 +80,10 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path):
 def test_migrating_keeps_a_backup_first(tmp_path, monkeypatch):
     path = tmp_path / "chats.db"
     fill(path)
-    monkeypatch.setattr("app.store.database.HEAD", "0002")
+    monkeypatch.setattr("app.store.database.HEAD", "next")
     monkeypatch.setattr("app.store.database.migrate", lambda connection: None)
     ChatStore(path).close()
-    (backup,) = tmp_path.glob("chats.db.backup-0001-*")
+    (backup,) = tmp_path.glob(f"chats.db.backup-{schema.HEAD}-*")
     with closing(sqlite3.connect(backup)) as connection:
         assert connection.execute("SELECT count(*) FROM messages").fetchone() == (NUM_MESSAGES,)
 
