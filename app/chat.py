@@ -7,13 +7,15 @@ returns at once; the engine's answers come as events.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from app.cloning import CloneJob, CloneResult, answered, transcript_of
 from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
 from app.events import ConversationChanged, Listener, ReplyQueued
+from app.full_context import FullContext
+from app.prompting import Prompting, ReplyOptions
 from app.readiness import ReadinessBook, ReadinessJob
 from app.reply_job import ReplyJob
 from app.residency import Residency
@@ -21,15 +23,7 @@ from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from app.titles import title_from
 from app.worker import EngineWorker, JobHandle, Priority
-from engine.config import ChatMessage, GenerateRequest, SamplingParams
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyOptions:
-    """What one reply does differently; None follows the conversation and the settings."""
-
-    sampling: SamplingParams | None = None
-    max_tokens: int | None = None
+from engine.config import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +47,10 @@ class ChatService:
         self._emit = emit
         self.residency = Residency(
             store, worker, settings, on_moved=lambda moved: self._look_at([moved])
+        )
+        self.prompting = Prompting(store, worker, settings)
+        self.full_context = FullContext(
+            store, start=self._start, send=self.send, changed=self._changed
         )
         self._readiness = ReadinessBook()
         self._running: dict[str, _Running] = {}
@@ -170,7 +168,7 @@ class ChatService:
         job = CloneJob(
             conversation_id,
             copy.id,
-            messages=lambda: answered(self.messages_for_model(copy.id)),
+            messages=lambda: answered(self.prompting.messages(copy.id)),
             decay=decay,
             on_done=partial(self._cloned, on_done),
         )
@@ -242,6 +240,12 @@ class ChatService:
         self._store.delete_message(message_id)
         self._changed(message.conversation_id)
 
+    def set_message_pinned(self, message_id: str, is_pinned: bool) -> Message:
+        """Let a message stay when the context is full, or not; return its row."""
+        message = self._store.update_message(message_id, is_pinned=is_pinned)
+        self._changed(message.conversation_id)
+        return message
+
     def undo_delete_message(self, message_id: str) -> None:
         """Bring a deleted message back."""
         self._store.restore_message(message_id)
@@ -275,16 +279,6 @@ class ChatService:
             self.residency.clear()
         self._look_at([conversation.id for conversation in self._store.conversations()])
 
-    def messages_for_model(
-        self, conversation_id: str, leaf_id: str | None = None
-    ) -> tuple[ChatMessage, ...]:
-        """Return a branch as the model is shown it: system prompt first, empty replies left out."""
-        conversation = self._store.conversation(conversation_id)
-        system = conversation.system_prompt or self._settings.value.system_prompt
-        path = self._store.path(conversation_id, leaf_id)
-        start = [ChatMessage("system", system)] if system else []
-        return (*start, *_alternating(path))
-
     def _reply_to(self, message: Message, options: ReplyOptions | None = None) -> Message:
         reply = self._store.add_message(
             message.conversation_id,
@@ -300,7 +294,7 @@ class ChatService:
     def _start(self, reply: Message, options: ReplyOptions | None = None) -> None:
         job = ReplyJob(
             reply,
-            build_request=lambda: self._request(reply, options or ReplyOptions()),
+            build_request=lambda: self.prompting.request(reply, options or ReplyOptions()),
             store=self._store,
             emit=self._emit,
             on_finished=self._finished,
@@ -312,17 +306,6 @@ class ChatService:
         with self._lock:
             handle = self._worker.submit(job)
             self._running[reply.id] = _Running(reply.conversation_id, job, handle)
-
-    def _request(self, reply: Message, options: ReplyOptions) -> GenerateRequest:
-        conversation = self._store.conversation(reply.conversation_id)
-        settings = self._settings.value
-        leaf = reply.id if reply.content else reply.parent_id
-        return GenerateRequest(
-            reply.conversation_id,
-            self.messages_for_model(reply.conversation_id, leaf),
-            sampling=options.sampling or conversation.sampling or settings.sampling,
-            max_tokens=options.max_tokens or settings.max_tokens,
-        )
 
     def _finished(self, message: Message) -> None:
         """Note a reply's end. Runs on the engine thread."""
@@ -355,7 +338,7 @@ class ChatService:
                 ReadinessJob(
                     conversation_ids,
                     book=self._readiness,
-                    messages_of=self.messages_for_model,
+                    messages_of=self.prompting.messages,
                     emit=self._emit,
                 )
             )
@@ -367,20 +350,3 @@ class ChatService:
 
     def _changed(self, conversation_id: str) -> None:
         self._emit(ConversationChanged(conversation_id))
-
-
-def _alternating(path: Sequence[Message]) -> list[ChatMessage]:
-    """Return the messages with text; those of one author in a row become one.
-
-    Many templates refuse two user messages in a row, which a failed reply leaves behind.
-    """
-    result: list[ChatMessage] = []
-    for message in path:
-        if not message.content:
-            continue
-        if result and result[-1].role == message.role and message.role is Role.USER:
-            joined = f"{result[-1].content}\n\n{message.content}"
-            result[-1] = ChatMessage(message.role.value, joined)
-        else:
-            result.append(ChatMessage(message.role.value, message.content))
-    return result

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from app.errors import AppError
-from engine.config import KVCodec
+from engine.config import KVCodec, Overflow
 from engine.errors import EngineError
 
 Command = Callable[[argparse.Namespace], int]
 
 _CODECS = tuple(codec.value for codec in KVCodec)
+_OVERFLOW = tuple(policy.value for policy in Overflow)
 
 
 def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:
@@ -67,6 +68,7 @@ def _add_ask(commands: _Commands[argparse.ArgumentParser]) -> None:
     ask.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
     ask.add_argument("--seed", type=int, metavar="N")
     ask.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_overflow(ask)
 
 
 def _add_chat(commands: _Commands[argparse.ArgumentParser]) -> None:
@@ -74,6 +76,13 @@ def _add_chat(commands: _Commands[argparse.ArgumentParser]) -> None:
     chat.add_argument("--model", metavar="FILE")
     chat.add_argument("--conversation", metavar="ID")
     chat.add_argument("--system", metavar="TEXT")
+    _add_overflow(chat)
+
+
+def _add_overflow(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--overflow", choices=_OVERFLOW, help="when the context is full (else as in the settings)"
+    )
 
 
 def _add_listings(commands: _Commands[argparse.ArgumentParser]) -> None:

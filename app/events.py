@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.conversation import Message
+from app.conversation import LeftOut, Message
 from engine.events import Channel
 from engine.memory.interface import MemoryBreakdown
 
@@ -41,7 +41,8 @@ class CodecAccuracy:
 class ModelInfo:
     """A loaded model, as the window shows it.
 
-    kv_bytes_per_token: by codec name. compute: what runs, e.g. "native AVX2" or "torch float32".
+    can_roll: whether a full context can go on as a rolling window. kv_bytes_per_token: by codec
+    name. compute: what runs, e.g. "native AVX2" or "torch float32".
     codec_accuracy: what kv_codec costs; None where that is nothing by construction.
     """
 
@@ -61,6 +62,7 @@ class ModelInfo:
     num_threads: int
     load_ms: float
     codec_accuracy: CodecAccuracy | None = None
+    can_roll: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,15 @@ class ReplyQueued:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyTrimmed:
+    """A reply is being written without messages that no longer fit; told before it is read."""
+
+    conversation_id: str
+    message_id: str
+    left_out: LeftOut
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyProgress:
     """The prompt is being read. seconds_left is an estimate, None before there is one."""
 
@@ -134,7 +145,7 @@ class ReplyDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReplyFinished:
-    """The reply row in its last form: complete, stopped, cut off or failed (see message.status).
+    """The reply row in its last form: complete, stopped, cut off, failed, or with a question.
 
     token_ids: the generated ones, end-of-turn included.
     """
@@ -218,6 +229,7 @@ AppEvent = (
     | ModelUnloaded
     | ModelFailed
     | ReplyQueued
+    | ReplyTrimmed
     | ReplyProgress
     | ReplyDelta
     | ReplyFinished

@@ -93,9 +93,14 @@ def _look(
 def estimate(found: EngineReadiness, rates: Rates) -> Readiness:
     """Turn token counts into a tier and seconds, by the measured rates."""
     to_restore = max(0, found.stored_tokens - found.hot_tokens)
-    seconds = found.unread_tokens / (rates.prefill_tokens_per_second or _FALLBACK_PREFILL)
+    seconds = seconds_to_read(found.unread_tokens, rates)
     seconds += to_restore / (rates.restore_tokens_per_second or _FALLBACK_RESTORE)
     ready = max(found.hot_tokens, found.stored_tokens)
     tier = ReadyTier.COLD if to_restore else ReadyTier.HOT
     tier = tier if ready else ReadyTier.NONE
     return Readiness(tier, ready, found.unread_tokens, seconds)
+
+
+def seconds_to_read(num_tokens: int, rates: Rates) -> float:
+    """Return how long the model reads, by the measured rate."""
+    return num_tokens / (rates.prefill_tokens_per_second or _FALLBACK_PREFILL)

@@ -8,11 +8,27 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.conversation import Message, MessageStatus, ReplyStats
-from app.events import ErrorReport, Listener, ReplyDelta, ReplyFinished, ReplyProgress
+from app.events import (
+    ErrorReport,
+    Listener,
+    ReplyDelta,
+    ReplyFinished,
+    ReplyProgress,
+    ReplyTrimmed,
+)
+from app.full_context import left_out, question_for
+from app.prompting import ReplyRequest
 from app.store.chat_store import ChatStore
 from app.worker import Priority
-from engine.config import GenerateRequest
-from engine.events import Channel, Finished, FinishReason, PrefillProgress, TextDelta
+from engine.config import Overflow
+from engine.events import (
+    Channel,
+    ContextCut,
+    Finished,
+    FinishReason,
+    PrefillProgress,
+    TextDelta,
+)
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -48,7 +64,7 @@ class ReplyJob:
         self,
         reply: Message,
         *,
-        build_request: Callable[[], GenerateRequest],
+        build_request: Callable[[], ReplyRequest],
         store: ChatStore,
         emit: Listener,
         on_finished: Callable[[Message], None],
@@ -64,8 +80,16 @@ class ReplyJob:
 
     def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
         """Generate, one event a step."""
-        for event in engine.generate(self._build_request(), is_cancelled=is_cancelled):
+        asked = self._build_request()
+        if asked.request.overflow is Overflow.ASK and self._asks(asked, engine):
+            return
+        if self._reply.left_out is not None and not asked.request.dropped:
+            nothing = replace(self._reply.left_out, ids=(), num_tokens=0)
+            self._store.update_message(self._reply.id, left_out=nothing)
+        for event in engine.generate(asked.request, is_cancelled=is_cancelled):
             match event:
+                case ContextCut():
+                    self._trimmed(event, asked, engine)
                 case PrefillProgress():
                     self._prefilled(event)
                 case TextDelta():
@@ -82,6 +106,21 @@ class ReplyJob:
     def failed(self, error: ErrorReport) -> None:
         """Keep what there is of the reply, and say why there is no more."""
         self._end(MessageStatus.ERROR, None, error)
+
+    def _asks(self, asked: ReplyRequest, engine: Engine) -> bool:
+        """End with a question where the context is full; False where it is not."""
+        found = engine.overflow_question(asked.request)
+        if found is None:
+            return False
+        question = question_for(found, asked.branch, engine.rates())
+        self._store.update_message(self._reply.id, question=question)
+        self._end(MessageStatus.ASKING, None, None)
+        return True
+
+    def _trimmed(self, cut: ContextCut, asked: ReplyRequest, engine: Engine) -> None:
+        out = left_out(cut, asked.branch, engine.info.context_length)
+        self._store.update_message(self._reply.id, left_out=out)
+        self._emit(ReplyTrimmed(self._reply.conversation_id, self._reply.id, out))
 
     def _prefilled(self, event: PrefillProgress) -> None:
         read = event.done_tokens - event.reused_tokens
@@ -136,6 +175,7 @@ class ReplyJob:
             status=status,
             stats=stats,
             error=error.message if error is not None else "",
+            error_kind=error.kind if error is not None else "",
         )
         self._on_finished(message)
         self._emit(ReplyFinished(message, error, token_ids))

@@ -383,4 +383,5 @@ def model_info(engine: Engine, accuracy: CodecAccuracy | None = None) -> ModelIn
         num_threads=info.num_threads,
         load_ms=info.load_ms,
         codec_accuracy=accuracy,
+        can_roll=info.can_roll,
     )

@@ -9,9 +9,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from app.chat import ReplyOptions
+from app.commands.full_context import refused, say_left_out, wished_policy
 from app.commands.session import TerminalSession, raise_for, terminal_session
+from app.conversation import MessageStatus
 from app.events import ModelInfo, ReplyDelta, ReplyFinished
+from app.prompting import ReplyOptions
 from app.store.chat_store import ChatStore
 from engine.config import SamplingParams
 from engine.events import Channel, MissReason
@@ -30,9 +32,19 @@ def ask(arguments: Namespace) -> int:
         _, reply = session.services.chat.send(conversation_id, arguments.text, options=options)
         finished = show_answer(session, reply.id, is_quiet=arguments.json)
         raise_for(finished.error)
+        _refuse_full(session, finished)
+        say_left_out(finished.message)
         if arguments.json:
             print(json.dumps(_as_json(finished, model), ensure_ascii=False))
         return 0
+
+
+def _refuse_full(session: TerminalSession, finished: ReplyFinished) -> None:
+    """Take back a message that does not fit. Raises: CommandError, which tells the choices."""
+    question = finished.message.question
+    if finished.message.status is MessageStatus.ASKING and question is not None:
+        session.services.chat.full_context.cancel(finished.message.id)
+        raise refused(question)
 
 
 def _conversation(store: ChatStore, arguments: Namespace) -> str:
@@ -50,7 +62,7 @@ def _options(arguments: Namespace, preset: SamplingParams) -> ReplyOptions:
         sampling = replace(sampling, temperature=arguments.temperature)
     if arguments.seed is not None:
         sampling = replace(sampling, seed=arguments.seed)
-    return ReplyOptions(sampling, arguments.max_tokens)
+    return ReplyOptions(sampling, arguments.max_tokens, wished_policy(arguments.overflow))
 
 
 def show_answer(session: TerminalSession, reply_id: str, *, is_quiet: bool) -> ReplyFinished:
@@ -93,6 +105,7 @@ def _as_json(finished: ReplyFinished, model: ModelInfo) -> dict[str, Any]:
         },
         "timing": {"load_ms": model.load_ms, **asdict(timing)},
         "miss_reason": _miss(stats.miss_reason),
+        "left_out": None if message.left_out is None else asdict(message.left_out),
     }
 
 

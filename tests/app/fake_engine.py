@@ -12,10 +12,12 @@ from engine.config import ChatMessage, EngineConfig, GenerateRequest
 from engine.errors import LoadCancelledError, ModelFileError
 from engine.events import (
     Channel,
+    ContextCut,
     Finished,
     FinishReason,
     GenerateEvent,
     LoadProgress,
+    OverflowQuestion,
     PrefillProgress,
     ReusedTokens,
     TextDelta,
@@ -43,6 +45,8 @@ class FakeEngine:
     cloned: list[tuple[str, tuple[ChatMessage, ...], str, float]] = field(default_factory=list)
     is_unloaded: bool = False
     fails_with: Exception | None = None
+    question: OverflowQuestion | None = None
+    cut: ContextCut | None = None
 
     @property
     def info(self) -> SimpleNamespace:
@@ -56,6 +60,7 @@ class FakeEngine:
             context_length=128,
             trained_context_length=128,
             has_chat_template=True,
+            can_roll=True,
             kv_codec="f16",
             kv_bytes_per_token={"f16": 10},
             block_size=32,
@@ -70,6 +75,8 @@ class FakeEngine:
         self.asked.append(request)
         if self.fails_with is not None:
             raise self.fails_with
+        if self.cut is not None:
+            yield self.cut
         yield PrefillProgress(5, 10, 5)
         yield PrefillProgress(10, 10, 5)
         reason = FinishReason.STOP
@@ -84,6 +91,9 @@ class FakeEngine:
             yield TextDelta(word, Channel.CONTENT, count)
         usage = Usage(10, ReusedTokens(hot=5), count)
         yield Finished(reason, tuple(range(count)), usage, Timing(1.0, 2.0, 3.0, 40.0))
+
+    def overflow_question(self, request: GenerateRequest) -> OverflowQuestion | None:
+        return self.question
 
     def readiness(self, conversation_id: str, messages: tuple[ChatMessage, ...]) -> SimpleNamespace:
         return SimpleNamespace(hot_tokens=10, stored_tokens=0, unread_tokens=2)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from app.chat import ReplyOptions
 from app.conversation import Message, MessageStatus, ReadyTier, Role
 from app.events import CacheChanged, ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued
+from app.prompting import ReplyOptions
 from engine.config import ChatMessage, SamplingParams
 from engine.errors import ContextOverflowError
 from tests.app.conftest import App

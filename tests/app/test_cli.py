@@ -63,6 +63,7 @@ def test_ask_prints_one_json_object(engine, capsys):
         "usage",
         "timing",
         "miss_reason",
+        "left_out",
     }
     assert answer["text"] == "one two three"
     assert answer["token_ids"] == [0, 1, 2]
