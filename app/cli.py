@@ -14,6 +14,7 @@ Command = Callable[[argparse.Namespace], int]
 
 _CODECS = tuple(codec.value for codec in KVCodec)
 _OVERFLOW = tuple(policy.value for policy in Overflow)
+_BENCHES = ("speed", "resume", "memory", "accuracy", "store", "clone", "interface")
 
 
 def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:
@@ -107,15 +108,13 @@ def _add_cache(commands: _Commands[argparse.ArgumentParser]) -> None:
 
 def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="measure, where asked against llama.cpp")
-    bench.add_argument(
-        "bench", choices=("speed", "resume", "memory", "accuracy", "store", "interface")
-    )
+    bench.add_argument("bench", choices=_BENCHES)
     bench.add_argument("--model", metavar="FILE")
     bench.add_argument("--peer", action="store_true", help="alternate with llama.cpp (xllamacpp)")
     bench.add_argument("--threads", type=_positive, default=2, metavar="N")
     bench.add_argument("--repeats", type=_positive, default=3, metavar="N")
     bench.add_argument("--codecs", nargs="+", metavar="CODEC", choices=_CODECS)
-    bench.add_argument("--texts", metavar="FOLDER", help="of .txt files, for accuracy")
+    bench.add_argument("--texts", metavar="FOLDER", help="of .txt files, for accuracy and clone")
     bench.add_argument("--json", metavar="OUT", help="write the rows to a file")
 
 

@@ -20,7 +20,7 @@ from engine.gguf_file import GGUFFile
 from engine.loader import load_model
 from engine.loading import LoadedModel, load
 from engine.memory.factory import build_memory
-from engine.memory.interface import ColdStore, Match, MemoryBreakdown
+from engine.memory.interface import ColdStore, Match, Memory, MemoryBreakdown
 from engine.metrics import RateMeter, Rates
 from engine.models import Model
 from engine.probe import Probe
@@ -211,9 +211,7 @@ class Engine:
         source, num_matching = self._pool.best_match(conversation_id, messages)
         if source is None or num_matching < len(messages):
             raise EngineError("The model must read this conversation before it can be copied.")
-        spec = self._loaded.config.memory_spec(self._loaded.fingerprint)
-        cloning = Cloning(self._loaded.memory, spec, self._pool, self._torch_runner)
-        return cloning.clone(source, copy_id, decay)
+        return self.cloning(self.torch_runner).clone(source, copy_id, decay)
 
     def snapshot(self, conversation_id: str) -> bool:
         """Queue what the store lacks of a conversation; True when there was something."""
@@ -269,12 +267,17 @@ class Engine:
         layers = [group.layers[0] for group in spec.groups]
         return Probe(memory, loaded.runner, self._config.prefill_chunk, table_layers=layers)
 
-    def unload(self) -> None:
-        """Save every session and give all memory back; the engine must not be used afterwards."""
-        self._pool.release_all()
-        self._loaded.close()
+    @property
+    def memory(self) -> Memory:
+        """Return the memory of the conversations, for measurements."""
+        return self._loaded.memory
 
-    def _torch_runner(self) -> Runner:
+    def cloning(self, make_runner: Callable[[], Runner]) -> Cloning:
+        """Return what copies conversations. make_runner: ``torch_runner``, or one made already."""
+        spec = self._loaded.config.memory_spec(self._loaded.fingerprint)
+        return Cloning(self._loaded.memory, spec, self._pool, make_runner)
+
+    def torch_runner(self) -> Runner:
         """Return a runner whose attention can be watched; native kernels look at nobody's view."""
         loaded = self._loaded
         if isinstance(loaded.runner, TorchRunner):
@@ -285,6 +288,11 @@ class Engine:
         """Return the model as torch sees it; weights are unpacked where they are used."""
         loaded = self._loaded
         return load_model(loaded.file, loaded.config, Compute(), is_lazy=True)
+
+    def unload(self) -> None:
+        """Save every session and give all memory back; the engine must not be used afterwards."""
+        self._pool.release_all()
+        self._loaded.close()
 
     def _generation(
         self,

@@ -91,6 +91,16 @@ class Probe:
             token = self._evaluate(sequence, [token], is_last=True)
         return time.perf_counter() - started
 
+    def greedy(self, sequence: SequenceId, token_ids: Sequence[int], num_tokens: int) -> list[int]:
+        """Return what is drawn after token_ids at the end of a sequence, which stays as it is."""
+        fork = self._memory.fork(sequence, self._memory.length(sequence))
+        assert fork is not None, "the budget is too small for this measurement"
+        drawn = [self._evaluate(fork, token_ids, is_last=True)]
+        while len(drawn) < num_tokens:
+            drawn.append(self._evaluate(fork, drawn[-1:], is_last=True))
+        self._memory.release(fork)
+        return drawn
+
     def decode_cost(self, sequence: SequenceId, depth: int, num_tokens: int) -> DecodeCost:
         """Generate greedily as ``decode`` does, and take the time of placing and committing."""
         self._memory.truncate(sequence, depth)

@@ -14,6 +14,7 @@ import torch
 from app.bench.answering import Operation, answer_requests, resident_mb
 from app.bench.report import cpu_name
 from app.store.kv_store import KVStore
+from engine.clone_scoring import CloneScoring
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
 from engine.engine import Engine
 from engine.events import Finished
@@ -159,6 +160,15 @@ class Ours:
         score = score_codec(engine, codec, token_ids, chunk=chunk)
         return {**asdict(score), "nll_change": score.nll_change}
 
+    def clones(
+        self, *, token_ids: list[int], next_ids: list[int], decays: list[float], num_drawn: int
+    ) -> Mapping[str, Any]:
+        """Score copies of a conversation that keep some parts, by decay."""
+        scoring = CloneScoring(self._loaded, token_ids, next_ids, num_drawn=num_drawn)
+        scores = [asdict(scoring.score(decay)) for decay in decays]
+        scoring.close()
+        return {"scores": scores}
+
     def close(self) -> None:
         """Unload the model and close the store."""
         self._loaded.unload()
@@ -189,6 +199,7 @@ class Ours:
             self.rest,
             self.forget,
             self.accuracy,
+            self.clones,
             self.machine,
         )
         return {operation.__name__: operation for operation in known}

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from app.bench.accuracy import AccuracyOptions, measure_accuracy
+from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.report import Report
 from app.bench.resume import ResumeOptions, measure_resume
@@ -66,6 +67,11 @@ def _accuracy(arguments: Namespace) -> Report:
     return measure_accuracy(options, _say)
 
 
+def _clone(arguments: Namespace) -> Report:
+    options = CloneOptions(_model(arguments), arguments.threads, texts=_texts(arguments))
+    return measure_clone(options, _say)
+
+
 def _store(arguments: Namespace) -> Report:
     options = StoreOptions(
         _model(arguments),
@@ -81,6 +87,7 @@ _BENCHES: dict[str, Callable[[Namespace], Report]] = {
     "resume": _resume,
     "memory": _memory,
     "accuracy": _accuracy,
+    "clone": _clone,
     "store": _store,
 }
 

@@ -62,16 +62,21 @@ class Cloning:
             num_places = length
             copy = self._memory.fork(source.sequence, length)
         else:
-            copy, num_places = self._thin_out(source.sequence, source.token_ids[:length], decay)
+            copy, num_places = self.thin_out(source.sequence, source.token_ids[:length], decay)
         if copy is None:
             raise OutOfMemoryError("There is no room for a copy of this conversation.")
         session = self._pool.adopt(conversation_id, source, copy)
         return Cloned(length, num_places, session.branch)
 
-    def _thin_out(
+    def thin_out(
         self, sequence: SequenceId, token_ids: list[int], decay: float
     ) -> tuple[SequenceId | None, int]:
-        """Return a copy and how many places it keeps."""
+        """Return a copy, None without room for it, and how many places it keeps.
+
+        token_ids: those in place. decay: the part that is kept, in (0, 1).
+        Raises: UnsupportedModelError where memory cannot be thinned out, OutOfMemoryError,
+            EngineError where the last tokens cannot be read again.
+        """
         memory = self._memory
         has_window = any(group.window is not None for group in self._spec.groups)
         if has_window or not isinstance(memory, PagedAttentionMemory):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.bench import accuracy, memory, store
+from app.bench import accuracy, clone, memory, store
 from app.bench.accuracy import AccuracyOptions, measure_accuracy
+from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.ours import Ours
 from app.bench.store import StoreOptions, measure_store
@@ -36,7 +37,7 @@ class InProcess:
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bench in (accuracy, memory, store):
+    for bench in (accuracy, clone, memory, store):
         monkeypatch.setattr(bench, "BenchProcess", InProcess)
 
 
@@ -89,6 +90,21 @@ def test_what_is_stored_is_shared_too(model):
     assert row.name == "4_conversations"
     assert row.to_json()["bytes"] > 0
     assert "llama.cpp" in report.to_text()
+
+
+def test_a_copy_is_compared_with_the_latest_tokens_of_equal_memory(model, tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("The quick brown fox and the lazy dog saw a ship. " * 9)
+    options = CloneOptions(model, 1, (text,), (0.9, 0.5), num_tokens=200, num_drawn=8)
+    report = measure_clone(options, print)
+    rows = {row.name: row.to_json() for row in report.rows}
+    cases = ("", "_a_asked", "_a_unasked")
+    assert list(rows) == [f"decay_{decay}{case}" for decay in (0.9, 0.5) for case in cases]
+    assert rows["decay_0.5"]["kept"] == pytest.approx(0.5, abs=0.01)
+    for row in rows.values():
+        assert 0.0 <= row["agreement_drop_oldest"] <= 1.0
+        assert 0.0 < row["kl"] < row["kl_drop_oldest"]
+    assert rows["decay_0.9"]["kl"] < rows["decay_0.5"]["kl"]
 
 
 def test_accuracy_wants_texts(capsys, tmp_path):
