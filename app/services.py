@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from app.chat import ChatService
-from app.codec_gate import CodecGate
+from app.codec_gate import CodecGate, Watch
 from app.configuring import cold_budget, engine_config, model_folders, open_kv_store
 from app.events import AppEvent, CodecAccuracy, Listener, ModelLoaded, Notice, ReplyFinished
 from app.model_library import ModelLibrary
@@ -19,6 +19,7 @@ from app.settings import Settings
 from app.settings_file import SettingsStore
 from app.store.base import now
 from app.store.chat_store import ChatStore
+from app.store.kv_queue import deadline_after
 from app.worker import EngineWorker, LoadEngine, load_engine
 from engine.config import EngineConfig
 
@@ -77,10 +78,11 @@ class Services:
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """Stop, save what is pending within timeout_s, close the files; False when cut short."""
-        is_saved = self.worker.close(timeout_s)
+        left = deadline_after(timeout_s)
+        is_saved = self.worker.close(left())
         for scan in self._scans:
-            scan.join(timeout_s)
-        is_written = self.kv.close(timeout_s)
+            scan.join(left())
+        is_written = self.kv.close(left())
         self.chats.close()
         return is_saved and is_written
 
@@ -109,9 +111,9 @@ class Services:
             self.library.set_folders(model_folders(settings, self.paths))
             self._scan()
 
-    def _check_codec(self, engine: Engine) -> CodecAccuracy | None:
+    def _check_codec(self, engine: Engine, watch: Watch) -> CodecAccuracy | None:
         gate = CodecGate(self.paths.codecs)
-        return gate.check(engine, is_forced=self.settings.value.force_kv_codec)
+        return gate.check(engine, is_forced=self.settings.value.force_kv_codec, watch=watch)
 
     def _scan(self) -> None:
         """Read the headers of models in new folders while nobody waits for them."""

@@ -30,6 +30,8 @@ from engine.memory.interface import SnapshotJob
 _log = logging.getLogger(__name__)
 
 _IDLE_S = 2.0
+# Of the time to close, what is left for a statement to notice that it was interrupted.
+_LAST_S = 0.2
 _NICE = 10
 _VACUUM_PAGES = 256
 _MAX_UNEXPECTED = 3
@@ -86,12 +88,12 @@ class KVWriter:
         """Finish what is pending within timeout seconds, give the rest up; True if all was done."""
         left = deadline_after(timeout)
         self._queue.close()
-        is_done = self._queue.wait_empty(left())
+        is_done = self._queue.wait_empty(left() - _LAST_S)
         for item in self._queue.drain():
             _refuse(item)
         if not is_done:
             self._database.interrupt()
-        self._thread.join(max(left(), 1.0))
+        self._thread.join(max(left(), _LAST_S))
         return is_done
 
     def tidy(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from pathlib import Path
 
 from app.events import Notice, ReplyFinished
@@ -113,3 +114,24 @@ def test_two_processes_share_a_home(app):
     second = KVStore(app_paths().kv, 64 * MIB)
     assert second.usage() == []
     second.close()
+
+
+def test_quitting_takes_no_longer_than_it_may(reprise_home, monkeypatch):
+    closing = services()
+    close_worker, close_store = closing.worker.close, closing.kv.close
+    given: list[float] = []
+
+    def slow_worker(timeout_s: float) -> bool:
+        given.append(timeout_s)
+        time.sleep(0.05)
+        return close_worker(timeout_s)
+
+    def store(timeout_s: float) -> bool:
+        given.append(timeout_s)
+        return close_store(timeout_s)
+
+    monkeypatch.setattr(closing.worker, "close", slow_worker)
+    monkeypatch.setattr(closing.kv, "close", store)
+    assert closing.close()
+    assert given[0] <= 2.0
+    assert given[1] <= 2.0 - 0.05

@@ -3,11 +3,14 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from contextlib import closing, suppress
 
 import pytest
 
+from app.errors import DatabaseFullError
+from app.store import kv_writer
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
 from engine.memory.interface import StoredBlock
@@ -128,6 +131,27 @@ def test_every_job_is_answered_once_also_after_closing(tmp_path):
     assert not store.close(timeout=0.05)
     store.submit(job("c", chain("a", 2), done=late))
     assert (waiting, late) == ([False], [False])
+
+
+def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
+    interrupted, is_writing = threading.Event(), threading.Event()
+
+    def stuck(connection, job, *, limit):
+        is_writing.set()
+        assert interrupted.wait(60.0)
+        raise DatabaseFullError("interrupted")
+
+    monkeypatch.setattr(kv_writer, "write_job", stuck)
+    store = KVStore(tmp_path / "kv.db", 64 * MIB)
+    monkeypatch.setattr(store._database, "interrupt", interrupted.set)
+    first, second = [], []
+    store.submit(job("c1", chain("a", 2), done=first))
+    store.submit(job("c2", chain("b", 2), done=second))
+    assert is_writing.wait(60.0)
+    assert not store.close(timeout=0.3)
+    assert interrupted.is_set()
+    assert (first, second) == ([False], [False])
+    assert not store._writer._thread.is_alive()
 
 
 def test_the_file_stays_in_its_budget_and_the_newest_conversation_is_kept(store):
