@@ -22,6 +22,8 @@ from engine.memory.interface import SequenceId
 from engine.scoring import score_codec
 
 _GREEDY = SamplingParams(temperature=0.0)
+# The conversation that is written again and again.
+_WRITTEN = "written"
 
 
 class Ours:
@@ -76,6 +78,46 @@ class Ours:
             self._prompt = (token_ids, probe.read(token_ids))
         seconds = probe.decode(self._prompt[1], len(token_ids), num_tokens)
         return {"tokens_per_second": num_tokens / seconds}
+
+    def decode_writing(self, *, token_ids: list[int], max_tokens: int) -> Mapping[str, Any]:
+        """Generate behind a prompt for as long as its state is being written to kv.db."""
+        assert self._store is not None
+        probe, store = self._loaded.probe(), self._store
+        self.decode(token_ids=token_ids, num_tokens=2)
+        assert self._prompt is not None
+        sequence = self._prompt[1]
+        store.forget(_WRITTEN)
+        store.flush(60.0)
+        before, started = store.bytes_written, time.perf_counter()
+        job = self._loaded.memory.snapshot(sequence, _WRITTEN, "main", b"")
+        assert job is not None
+        store.submit(job)
+        queue_ms = (time.perf_counter() - started) * 1000.0
+        num_tokens, seconds = 0, 0.0
+        while num_tokens == 0 or (store.pending and num_tokens < max_tokens):
+            depth = len(token_ids) + num_tokens
+            seconds += probe.decode(sequence, depth, 1)
+            num_tokens += 1
+        store.flush(60.0)
+        return {
+            "tokens_per_second": num_tokens / seconds,
+            "num_tokens": num_tokens,
+            "queue_ms": queue_ms,
+            "bytes": store.bytes_written - before,
+        }
+
+    def written(self, *, conversation: str) -> Mapping[str, Any]:
+        """Return the bytes of blocks written so far, and the tokens stored of a conversation."""
+        assert self._store is not None
+        self._store.flush(60.0)
+        found, fingerprint = self._loaded.breakdown(), self._loaded.info.fingerprint
+        (manifest,) = self._store.read_manifests(bytes.fromhex(fingerprint), conversation)
+        return {
+            "bytes": self._store.bytes_written,
+            "tokens": manifest.num_tokens,
+            "block_size": found.block_size,
+            "block_bytes": found.bytes_per_token * found.block_size,
+        }
 
     def block_costs(
         self, *, token_ids: list[int], num_tokens: int, num_forks: int
@@ -191,6 +233,8 @@ class Ours:
             self.load,
             self.read,
             self.decode,
+            self.decode_writing,
+            self.written,
             self.block_costs,
             self.turn,
             self.prompt_tokens,

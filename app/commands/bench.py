@@ -16,6 +16,7 @@ from app.bench.report import Report
 from app.bench.resume import ResumeOptions, measure_resume
 from app.bench.speed import SpeedOptions, measure_speed
 from app.bench.store import StoreOptions, measure_store
+from app.bench.writing import WritingOptions, measure_writing
 from app.commands.session import CommandError
 from app.model_library import ModelLibrary
 from app.paths import app_paths
@@ -82,6 +83,10 @@ def _store(arguments: Namespace) -> Report:
     return measure_store(options, _say)
 
 
+def _writing(arguments: Namespace) -> Report:
+    return measure_writing(WritingOptions(_model(arguments), arguments.threads), _say)
+
+
 _BENCHES: dict[str, Callable[[Namespace], Report]] = {
     "speed": _speed,
     "resume": _resume,
@@ -89,6 +94,7 @@ _BENCHES: dict[str, Callable[[Namespace], Report]] = {
     "accuracy": _accuracy,
     "clone": _clone,
     "store": _store,
+    "writing": _writing,
 }
 
 

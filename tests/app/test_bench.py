@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.bench import accuracy, clone, memory, store
+from app.bench import accuracy, clone, memory, store, writing
 from app.bench.accuracy import AccuracyOptions, measure_accuracy
 from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.ours import Ours
 from app.bench.store import StoreOptions, measure_store
+from app.bench.writing import WritingOptions, measure_writing
 from app.cli import run
 from tests.engine.tiny_models import TinyModel, write_tiny_model
 
@@ -37,7 +38,7 @@ class InProcess:
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bench in (accuracy, clone, memory, store):
+    for bench in (accuracy, clone, memory, store, writing):
         monkeypatch.setattr(bench, "BenchProcess", InProcess)
 
 
@@ -105,6 +106,15 @@ def test_a_copy_is_compared_with_the_latest_tokens_of_equal_memory(model, tmp_pa
         assert 0.0 <= row["agreement_drop_oldest"] <= 1.0
         assert 0.0 < row["kl"] < row["kl_drop_oldest"]
     assert rows["decay_0.9"]["kl"] < rows["decay_0.5"]["kl"]
+
+
+def test_a_turn_writes_its_own_blocks_and_decoding_goes_on_meanwhile(model):
+    report = measure_writing(WritingOptions(model, 1, 1, depth=400, turn_tokens=200), print)
+    writing_behind, next_turn = (row.to_json() for row in report.rows)
+    assert writing_behind["bytes_written"] > 0
+    assert writing_behind["tokens_meanwhile"][0] >= 1
+    assert next_turn["bytes"] == next_turn["bytes_of_new_blocks"] > 0
+    assert next_turn["ours"] == 1.0
 
 
 def test_accuracy_wants_texts(capsys, tmp_path):
