@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NUM_TOKENS = 256
-# Small, so that most of what is looked back at is in the format measured.
-CHUNK = 32
+# Few passes over the weights, and still most of what is looked back at is in the format measured.
+CHUNK = 64
 MIN_TOP1 = 0.98
 MAX_NLL_CHANGE = 0.015
 MAX_KL = 0.02
-_VERSION = 1
+# Of how it is measured.
+_VERSION = 2
 
 
 class CodecRefusedError(AppError):
@@ -53,26 +55,35 @@ class CodecGate:
         self._path = path
 
     def check(
-        self, engine: Engine, *, is_forced: bool, measure: Measure | None = None
+        self,
+        engine: Engine,
+        *,
+        is_forced: bool,
+        watch: Watch = lambda fraction: None,
+        measure: Measure | None = None,
     ) -> CodecAccuracy | None:
         """Return what the engine's format costs; None where it costs nothing by construction.
 
-        Raises: CodecRefusedError when that is too much and is_forced is False.
+        Raises: CodecRefusedError when that is too much and is_forced is False; what watch raises.
         """
         codec = KVCodec(engine.info.kv_codec)
         if codec not in (KVCodec.INT8, KVCodec.K8V4):
             return None
-        accuracy = self._accuracy(engine, codec, measure or measure_codec)
+        accuracy = self._accuracy(engine, codec, watch, measure or measure_codec)
         _log.info("%s on %s: %s", codec, engine.info.name, accuracy)
         if not is_good_enough(accuracy) and not is_forced:
             raise CodecRefusedError(accuracy)
         return accuracy
 
-    def _accuracy(self, engine: Engine, codec: KVCodec, measure: Measure) -> CodecAccuracy:
+    def _accuracy(
+        self, engine: Engine, codec: KVCodec, watch: Watch, measure: Measure
+    ) -> CodecAccuracy:
         known = self._read()
-        key = f"{engine.info.fingerprint}|{codec}|{engine.info.block_size}|{engine.info.compute}"
+        info = engine.info
+        parts = (_release(), info.fingerprint, codec, info.block_size, info.compute)
+        key = "|".join(map(str, parts))
         if key not in known:
-            known[key] = measure(engine, codec)
+            known[key] = measure(engine, codec, watch)
             self._write(known)
         return known[key]
 
@@ -100,6 +111,14 @@ class CodecGate:
             _log.warning("what was measured of the formats cannot be kept: %s", error)
 
 
+def _release() -> str:
+    """Return the version of the program: another one may compute otherwise."""
+    try:
+        return version("reprise")
+    except PackageNotFoundError:
+        return ""
+
+
 def is_good_enough(accuracy: CodecAccuracy) -> bool:
     """Tell whether a format may be used without insisting on it."""
     if accuracy.codec == KVCodec.INT8:
@@ -107,14 +126,25 @@ def is_good_enough(accuracy: CodecAccuracy) -> bool:
     return accuracy.nll_change <= MAX_NLL_CHANGE and accuracy.kl <= MAX_KL
 
 
-Measure = Callable[["Engine", KVCodec], CodecAccuracy]
+Watch = Callable[[float], None]
+"""Told the part that is done, in [0, 1]; what it raises ends the measurement."""
+Measure = Callable[["Engine", KVCodec, Watch], CodecAccuracy]
 
 
-def measure_codec(engine: Engine, codec: KVCodec) -> CodecAccuracy:
-    """Score the fixed text with and without a format; takes about a second per GB of model."""
+def measure_codec(engine: Engine, codec: KVCodec, watch: Watch) -> CodecAccuracy:
+    """Score the fixed text with and without a format: eight short passes through the model."""
     from engine.scoring import score_codec
 
-    score = score_codec(engine, codec, engine.token_ids(TEXT)[: NUM_TOKENS + 1], chunk=CHUNK)
+    token_ids = engine.token_ids(TEXT)[: NUM_TOKENS + 1]
+    watch(0.0)
+    score = score_codec(
+        engine,
+        codec,
+        token_ids,
+        chunk=CHUNK,
+        rests=True,
+        on_read=lambda num_tokens: watch(num_tokens / (2 * NUM_TOKENS)),
+    )
     return CodecAccuracy(codec.value, score.num_tokens, score.nll_change, score.top1, score.kl)
 
 

@@ -67,7 +67,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoading:
-    """fraction in [0, 1]; stage as in LoadProgress, or "queued"."""
+    """fraction in [0, 1]; stage as in LoadProgress, "queued", or "measuring" the K/V format."""
 
     path: str
     fraction: float
@@ -91,10 +91,14 @@ class ModelUnloaded:
 
 @dataclass(frozen=True, slots=True)
 class ModelFailed:
-    """A model could not be loaded; the one before it, if any, is gone too."""
+    """A model could not be loaded; the one before it, if any, is gone too.
+
+    accuracy: where its K/V format was refused, what was measured.
+    """
 
     path: str
     error: ErrorReport
+    accuracy: CodecAccuracy | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from app.codec_gate import CodecRefusedError
 from app.errors import AppError
 from app.events import (
     CodecAccuracy,
@@ -41,6 +43,9 @@ log = logging.getLogger(__name__)
 
 AGEING_SECONDS = 20.0
 IDLE_SECONDS = 5.0
+
+
+Check = Callable[["Engine", Callable[[float], None]], CodecAccuracy | None]
 
 
 class Priority(IntEnum):
@@ -126,7 +131,8 @@ class EngineWorker:
     emit is called on the engine thread with every event. configure: the present engine settings,
     asked for at each load. on_step is called after every step, and every idle_seconds without
     work; idle_job, asked for in the same moments, may return work for idle times. check is asked
-    of each engine that was loaded; an AppError it raises means that it is not to be used.
+    of each engine that was loaded, and tells how far it is; an AppError it raises means that the
+    engine is not to be used.
     """
 
     def __init__(
@@ -156,7 +162,7 @@ class EngineWorker:
         self.model: ModelInfo | None = None
         self.on_step: Callable[[Engine], None] = lambda engine: None
         self.idle_job: Callable[[], Job | None] = lambda: None
-        self.check: Callable[[Engine], CodecAccuracy | None] = lambda engine: None
+        self.check: Check = lambda engine, watch: None
 
     def start(self) -> None:
         """Start the engine thread; it imports torch only when a model is loaded."""
@@ -286,17 +292,18 @@ class EngineWorker:
     def _load(self, path: Path, config: EngineConfig, cancelled: threading.Event) -> None:
         self._unload()
         try:
-            self._use(
-                self._loader(
-                    path,
-                    config,
-                    store=self._store,
-                    on_progress=lambda p: self._emit(ModelLoading(str(path), p.fraction, p.stage)),
-                    is_cancelled=cancelled.is_set,
-                )
+            engine = self._loader(
+                path,
+                config,
+                store=self._store,
+                on_progress=lambda p: self._emit(ModelLoading(str(path), p.fraction, p.stage)),
+                is_cancelled=cancelled.is_set,
             )
+            self._use(engine, partial(self._watch, path, cancelled))
         except LoadCancelledError:
             self._emit(ModelUnloaded(str(path), cancelled=True))
+        except CodecRefusedError as error:
+            self._load_failed(path, report(error), error.accuracy)
         except (EngineError, AppError, OSError) as error:
             self._load_failed(path, report(error))
         except Exception as error:  # see _advance
@@ -306,10 +313,16 @@ class EngineWorker:
             with self._condition:
                 self._num_loads -= 1
 
-    def _use(self, engine: Engine) -> None:
+    def _watch(self, path: Path, cancelled: threading.Event, fraction: float) -> None:
+        """Tell how far the check is. Raises: LoadCancelledError when it was given up."""
+        if cancelled.is_set():
+            raise LoadCancelledError("The loading was cancelled.")
+        self._emit(ModelLoading(str(path), fraction, "measuring"))
+
+    def _use(self, engine: Engine, watch: Callable[[float], None]) -> None:
         """Take a loaded engine into service. Raises: AppError when it is refused."""
         try:
-            accuracy = self.check(engine)
+            accuracy = self.check(engine, watch)
         except BaseException:
             engine.unload()
             raise
@@ -318,8 +331,10 @@ class EngineWorker:
         self._emit(ModelLoaded(self.model))
         self.on_step(engine)
 
-    def _load_failed(self, path: Path, error: ErrorReport) -> None:
-        self._emit(ModelFailed(str(path), error))
+    def _load_failed(
+        self, path: Path, error: ErrorReport, accuracy: CodecAccuracy | None = None
+    ) -> None:
+        self._emit(ModelFailed(str(path), error, accuracy))
         if not self._commands:
             self._end_all_jobs(error.message)
 

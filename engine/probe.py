@@ -64,10 +64,13 @@ class Probe:
             self._evaluate(sequence, chunk, is_last=start + len(chunk) == len(token_ids))
         return sequence
 
-    def logits(self, token_ids: Sequence[int], *, chunk: int) -> Iterator[Tensor]:
+    def logits(
+        self, token_ids: Sequence[int], *, chunk: int, rests: bool = False
+    ) -> Iterator[Tensor]:
         """Read a text chunk by chunk; yield the logits (T, V) float32 of each chunk's rows.
 
         Tokens of a chunk see each other exact; those of former chunks as the memory keeps them.
+        rests: those are made as small as the codec allows at once, recent ones too.
         """
         sequence = self._memory.create()
         for start in range(0, len(token_ids), chunk):
@@ -76,6 +79,8 @@ class Probe:
             positions = range(start, start + len(part))
             yield self._runner.forward_batch(part, positions, view, range(len(part)))
             self._memory.commit(sequence, part)
+            if rests:
+                self._memory.rest(sequence)
         self._memory.release(sequence)
 
     def breakdown(self) -> MemoryBreakdown:

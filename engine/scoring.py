@@ -5,7 +5,7 @@ Knows no model: two streams of logits over the same tokens are compared chunk by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,15 +43,27 @@ class CodecScore:
 
 
 def score_codec(
-    engine: Engine, codec: KVCodec, token_ids: Sequence[int], *, chunk: int
+    engine: Engine,
+    codec: KVCodec,
+    token_ids: Sequence[int],
+    *,
+    chunk: int,
+    rests: bool = False,
+    on_read: Callable[[int], None] = lambda num_tokens: None,
 ) -> CodecScore:
     """Read token_ids twice, in memories of their own, and compare.
 
-    chunk: tokens read at once; smaller ones look back at more quantised tokens.
+    chunk: tokens read at once; smaller ones look back at more quantised tokens. rests: all of these
+    are quantised, recent ones too, so that large chunks, which are quick, look back at as many.
+    on_read is told how many tokens were read, of twice all but the last; what it raises ends it.
     """
     exact, packed = engine.probe(KVCodec.F16), engine.probe(codec)
+    # What would follow the last token is not known.
+    scored = token_ids[:-1]
     streams = zip(
-        exact.logits(token_ids, chunk=chunk), packed.logits(token_ids, chunk=chunk), strict=True
+        _told(exact.logits(scored, chunk=chunk), 0, on_read),
+        _told(packed.logits(scored, chunk=chunk, rests=rests), 1, on_read),
+        strict=True,
     )
     nll, nll_exact, top1, kl = compare(streams, token_ids)
     of_exact, of_packed = exact.breakdown(), packed.breakdown()
@@ -66,6 +78,15 @@ def score_codec(
         exact_hot_bytes=of_exact.tiers[0].used_bytes,
         hot_bytes=of_packed.tiers[0].used_bytes,
     )
+
+
+def _told(stream: Iterable[Tensor], turn: int, on_read: Callable[[int], None]) -> Iterator[Tensor]:
+    """Tell after each chunk how many tokens both streams have read, this one in its turn."""
+    num_read = 0
+    for logits in stream:
+        before, num_read = num_read, num_read + len(logits)
+        on_read(num_read + (num_read if turn else before))
+        yield logits
 
 
 @torch.inference_mode()

@@ -38,7 +38,7 @@ class Measuring:
         self.accuracy = accuracy
         self.count = 0
 
-    def __call__(self, engine: object, codec: KVCodec) -> CodecAccuracy:
+    def __call__(self, engine: object, codec: KVCodec, watch: object) -> CodecAccuracy:
         self.count += 1
         return replace(self.accuracy, codec=codec.value)
 
@@ -91,14 +91,14 @@ def test_the_limits(path, codec, accuracy, is_good):
         assert measure.count == 1
 
 
-@pytest.mark.parametrize("text", ["nonsense", "{}", '{"version": 1, "measured": {"x": {}}}'])
+@pytest.mark.parametrize("text", ["nonsense", "{}", '{"version": 2, "measured": {"x": {}}}'])
 def test_a_damaged_memory_of_numbers_is_measured_anew(path, text):
     path.parent.mkdir()
     path.write_text(text)
     measure = Measuring(GOOD)
     CodecGate(path).check(engine_with("int8"), is_forced=False, measure=measure)
     assert measure.count == 1
-    assert json.loads(path.read_text())["version"] == 1
+    assert json.loads(path.read_text())["version"] == 2
 
 
 def test_a_real_engine_is_measured_over_the_whole_text(tmp_path):
@@ -106,9 +106,13 @@ def test_a_real_engine_is_measured_over_the_whole_text(tmp_path):
     engine = Engine.load(model, EngineConfig(kv_codec=KVCodec.INT8, num_threads=1))
     try:
         assert len(engine.token_ids(TEXT)) > NUM_TOKENS
-        accuracy = measure_codec(engine, KVCodec.INT8)
+        told: list[float] = []
+        accuracy = measure_codec(engine, KVCodec.INT8, told.append)
     finally:
         engine.unload()
     assert accuracy.num_tokens == NUM_TOKENS
     assert 0.5 < accuracy.top1 <= 1.0
     assert accuracy.kl > 0.0
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.0, 1.0)
+    assert len(told) == 9, "eight passes through the model"

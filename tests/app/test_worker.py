@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.codec_gate import CodecRefusedError
 from app.errors import SettingsError
 from app.events import (
     AppEvent,
@@ -123,7 +124,7 @@ def test_a_model_that_fails_to_load_is_told_in_plain_words(worker, recorder):
 
 
 def test_an_engine_that_is_refused_is_given_back_and_the_reason_told(worker, recorder, loader):
-    def refuse(engine: FakeEngine) -> None:
+    def refuse(engine: FakeEngine, watch: object) -> None:
         raise SettingsError("kv_codec", "This loses too much.")
 
     worker.check = refuse
@@ -135,9 +136,35 @@ def test_an_engine_that_is_refused_is_given_back_and_the_reason_told(worker, rec
 
 def test_what_was_measured_of_the_codec_is_told_with_the_model(worker, recorder):
     accuracy = CodecAccuracy("int8", 256, 0.0, 1.0, 0.0)
-    worker.check = lambda engine: accuracy
+    worker.check = lambda engine, watch: accuracy
     loaded(worker, recorder)
     assert worker.model.codec_accuracy == accuracy
+
+
+def test_checking_the_codec_tells_progress_and_can_be_cancelled(worker, recorder, loader):
+    def measure(engine: FakeEngine, watch: Callable[[float], None]) -> None:
+        watch(0.5)
+        worker.cancel_load()
+        watch(0.75)
+        raise AssertionError("it goes on")
+
+    worker.check = measure
+    worker.load_model(MODEL)
+    assert recorder.wait_for(ModelUnloaded).cancelled
+    told = [event for event in recorder.of(ModelLoading) if event.stage == "measuring"]
+    assert [event.fraction for event in told] == [0.5]
+    assert loader.engine.is_unloaded
+
+
+def test_a_codec_that_is_refused_comes_with_its_numbers(worker, recorder):
+    accuracy = CodecAccuracy("int8", 256, 0.1, 0.9, 0.1)
+
+    def refuse(engine: FakeEngine, watch: object) -> None:
+        raise CodecRefusedError(accuracy)
+
+    worker.check = refuse
+    worker.load_model(MODEL)
+    assert recorder.wait_for(ModelFailed).accuracy == accuracy
 
 
 def test_a_load_can_be_cancelled(worker, recorder):
