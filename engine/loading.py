@@ -21,7 +21,6 @@ from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Memory, MemorySpec
 from engine.model_config import ModelConfig
 from engine.model_name import model_name
-from engine.native_program import CODECS as NATIVE_CODECS
 from engine.native_runner import NativeRunner
 from engine.quant.choose import choose_compute
 from engine.quant.linear import Compute
@@ -110,9 +109,9 @@ def _load_runner(
 ) -> Runner:
     """Take the native kernels where they know the model and the codec, else torch."""
     try:
-        if config.kernels and config.device == "cpu" and config.kv_codec in NATIVE_CODECS:
+        if config.kernels and config.device == "cpu":
             lazy = load_model(file, model_config, Compute(), is_lazy=True)
-            if NativeRunner.supports(lazy):
+            if NativeRunner.supports(lazy, config.kv_codec):
                 on_progress(LoadProgress(0.5, "kernels"))
                 return NativeRunner(lazy, num_threads=num_threads)
         compute = choose_compute(config.compute, config.device, config.cache_dir)

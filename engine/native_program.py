@@ -35,7 +35,9 @@ from engine.kernels.structs import (
     Matrix,
     Norm,
     OpKind,
+    PackedSlab,
     Rope,
+    Rotated,
     Slab,
     Trig,
 )
@@ -54,24 +56,52 @@ if TYPE_CHECKING:
 
     from engine.layers.norm import Norm as NormModule
     from engine.layers.rope import RotaryEmbedding
-    from engine.memory.interface import NativeLayout
+    from engine.memory.interface import NativeLayout, NativeStepView
 
 _LANES = 16
-CODECS = {KVCodec.F16: Codec.F16, KVCodec.BF16: Codec.BF16, KVCodec.F32: Codec.F32}
+# Values of 4 bits that share a scale.
+_GROUP_VALUES = 32
+_CODECS = {
+    KVCodec.F16: Codec.F16,
+    KVCodec.BF16: Codec.BF16,
+    KVCodec.F32: Codec.F32,
+    KVCodec.INT8: Codec.INT8,
+    KVCodec.K8V4: Codec.K8V4,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class LayerMemory:
-    """Where a layer finds its keys and values. group: number of its attention group."""
+    """Where a layer finds its keys and values.
+
+    group: number of its attention group. packed: the layout of quantised blocks.
+    """
 
     layout: NativeLayout
+    packed: NativeLayout | None
+    rotation: Rotated
     group: int
     window: int | None
 
+    @classmethod
+    def of(cls, view: NativeStepView, layer: int, group: int) -> LayerMemory:
+        """Describe a layer by what a step says."""
+        has_keys, has_values = view.is_rotated(layer)
+        rotation = Rotated.KEYS * has_keys | Rotated.VALUES * has_values
+        return cls(
+            view.exact_layout(layer),
+            view.packed_layout(layer),
+            Rotated(rotation),
+            group,
+            view.window(layer),
+        )
 
-def reason_against(model: Llama) -> str | None:
-    """Say why a model cannot run natively, None when it can."""
+
+def reason_against(model: Llama, codec: KVCodec) -> str | None:
+    """Say why a model cannot run natively with this memory, None when it can."""
     config = model.config
+    if codec is KVCodec.K8V4 and config.head_dim % _GROUP_VALUES:
+        return "the size of its heads"
     if config.head_dim % _LANES or config.hidden_size % 32 or config.residual_scale != 1.0:
         return "the sizes of its layers"
     if config.temperature_scale or kind_of(int(model.output.ggml_type)) < 0:
@@ -325,9 +355,22 @@ class ProgramBuilder:
             layout.key_head_stride,
             memory.group,
             layout.block_size,
-            CODECS[KVCodec(layout.codec)],
+            _CODECS[KVCodec(layout.codec)],
             memory.window or 0,
+            memory.rotation,
+            0,
+            None if memory.packed is None else ctypes.pointer(_packed_slab(memory.packed)),
         )
+
+
+def _packed_slab(layout: NativeLayout) -> PackedSlab:
+    return PackedSlab(
+        layout.key,
+        layout.value,
+        layout.key_scale,
+        layout.value_scale,
+        _CODECS[KVCodec(layout.codec)],
+    )
 
 
 def _reason_against_block(block: object) -> str | None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from engine.config import KVCodec
     from engine.memory.interface import NativeStepView, NativeTable, StepView
     from engine.models import Model
 
@@ -64,9 +65,9 @@ class NativeRunner:
         self._layout: tuple[object, ...] = ()
 
     @staticmethod
-    def supports(model: Model) -> bool:
-        """Tell whether kernels are built and know every part of the model."""
-        return available() is not None and reason_against(model) is None
+    def supports(model: Model, codec: KVCodec) -> bool:
+        """Tell whether kernels are built and know every part of the model and its memory."""
+        return available() is not None and reason_against(model, codec) is None
 
     def forward(
         self, token_ids: Sequence[int], first_position: int, view: StepView, *, wants_logits: bool
@@ -87,7 +88,7 @@ class NativeRunner:
     ) -> Tensor:
         """Evaluate a placed batch of any sequences; return the logits (B, V) float32 of its rows.
 
-        token_ids, positions: (T,), T at most max_rows. view: of attention memory with exact blocks.
+        token_ids, positions: (T,), T at most max_rows. view: of attention memory.
         """
         assert 0 < len(token_ids) <= self.max_rows
         native = cast("NativeStepView", view)
@@ -121,6 +122,7 @@ class NativeRunner:
                 piece.first_position,
                 len(table.pointers),
                 pointer(table.pointers),
+                pointer(table.is_packed),
             )
             for piece, table in zip(view.slices, tables, strict=True)
         ]
@@ -129,11 +131,12 @@ class NativeRunner:
     def _prepare(self, view: NativeStepView) -> Program:
         """Return the program for the view's layout; built when the layout is new."""
         first = [view.exact_layout(layers[0]) for layers in self._group_layers]
-        layout = tuple((one.codec, one.block_size) for one in first)
+        packed = [view.packed_layout(layers[0]) for layers in self._group_layers]
+        layout = (tuple(first), tuple(packed))
         if self._program is not None and layout == self._layout:
             return self._program
         memory = {
-            layer: LayerMemory(view.exact_layout(layer), group, view.window(layer))
+            layer: LayerMemory.of(view, layer, group)
             for group, layers in enumerate(self._group_layers)
             for layer in layers
         }

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.kernels.structs import ContextSizes, GroupShape, Op, Step
 
-VERSION = 1
+VERSION = 2
 _SUFFIXES = {"win32": ".dll", "darwin": ".so"}
 
 

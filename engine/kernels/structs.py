@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 
 class OpKind(IntEnum):
@@ -34,6 +34,15 @@ class Codec(IntEnum):
     F16 = 0
     BF16 = 1
     F32 = 2
+    INT8 = 3
+    K8V4 = 4
+
+
+class Rotated(IntFlag):
+    """What is stored times the Hadamard matrix."""
+
+    KEYS = 1
+    VALUES = 2
 
 
 class Matrix(Structure):
@@ -67,7 +76,8 @@ class Acts(Structure):
 class Slice(Structure):
     """Batch rows start..end of one sequence, and the addresses of its blocks.
 
-    first_place: of the first row among the tokens of the blocks, whatever its position.
+    first_place: of the first row among the tokens of the blocks, whatever its position. is_packed:
+    address of one byte per block, None where all blocks are exact.
     """
 
     _fields_ = (
@@ -76,6 +86,7 @@ class Slice(Structure):
         ("first_place", c_int32),
         ("num_blocks", c_int32),
         ("blocks", c_void_p),
+        ("is_packed", c_void_p),
     )
 
 
@@ -94,8 +105,24 @@ class Step(Structure):
     )
 
 
+class PackedSlab(Structure):
+    """Where one layer's numbers and scales lie in a quantised block; offsets in bytes."""
+
+    _fields_ = (
+        ("key_offset", c_int64),
+        ("value_offset", c_int64),
+        ("key_scale_offset", c_int64),
+        ("value_scale_offset", c_int64),
+        ("codec", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class Slab(Structure):
-    """Where one layer's keys and values lie in a block; offsets and stride in bytes."""
+    """Where one layer's keys and values lie in a block; offsets and stride in bytes.
+
+    rotation: bits of ``Rotated``. packed: the layout of quantised blocks, where there are some.
+    """
 
     _fields_ = (
         ("key_offset", c_int64),
@@ -105,6 +132,9 @@ class Slab(Structure):
         ("block_size", c_int32),
         ("codec", c_int32),
         ("window", c_int32),
+        ("rotation", c_int32),
+        ("reserved", c_int32),
+        ("packed", POINTER(PackedSlab)),
     )
 
 

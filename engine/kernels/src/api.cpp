@@ -13,7 +13,7 @@
 #define RP_EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
-RP_EXPORT int32_t rp_version() { return 1; }
+RP_EXPORT int32_t rp_version() { return 2; }
 
 // Name of the i-th instruction set that runs here, best first; null past the end.
 RP_EXPORT const char* rp_isa_name(int32_t i) {

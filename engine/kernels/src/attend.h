@@ -36,18 +36,34 @@ RP_INLINE float* partial_stats(const RpAttend& args, const rp::Worker& worker, i
 
 // ---- few rows -------------------------------------------------------------------------------
 
-// scores[h][t] = q[h] . key t, for n keys of one block.
+// Rows and vectors that are worked on at once: as many sums as registers hold.
+constexpr int keys_at_once(int heads) { return heads < 4 || R > 8 ? 4 : 2; }
+constexpr int vectors_at_once(int heads) { return heads == 1 ? 8 : heads < 4 || R > 8 ? 4 : 2; }
+
+// scores[h][t] = q[h] . key t, for n keys of one block; some scores after the last are overwritten.
 template <class Codec, int H>
 RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, float* scores) {
-    for (int t = 0; t < n; ++t) {
-        const uint8_t* key = keys + static_cast<int64_t>(t) * size * Codec::kBytes;
-        F sum[H];
-        each<H>([&](auto h) RP_LAMBDA { sum[h] = fzero(); });
-        for (int i = 0; i < size; i += R) {
-            const F k = Codec::load(key, i);
-            each<H>([&](auto h) RP_LAMBDA { sum[h] = ffma(k, fload(q + h * size + i), sum[h]); });
+    constexpr int T = keys_at_once(H);
+    for (int t = 0; t < n; t += T) {
+        const uint8_t* key[T];
+        for (int j = 0; j < T; ++j) {
+            const int at = t + j < n ? t + j : n - 1;
+            key[j] = keys + static_cast<int64_t>(at) * size * Codec::kBytes;
         }
-        each<H>([&](auto h) RP_LAMBDA { scores[h * kTileKeys + t] = fsum(sum[h]); });
+        F sum[H * T];
+        each<H * T>([&](auto j) RP_LAMBDA { sum[j] = fzero(); });
+        for (int i = 0; i < size; i += R) {
+            each<T>([&](auto j) RP_LAMBDA {
+                const F k = Codec::load(key[j], i);
+                each<H>([&](auto h) RP_LAMBDA {
+                    sum[h * T + j] = ffma(k, fload(q + h * size + i), sum[h * T + j]);
+                });
+            });
+        }
+        float sums[H * T];
+        each<H * T / 4>([&](auto j) RP_LAMBDA { fsum4(sums + 4 * j, &sum[4 * j]); });
+        for (int h = 0; h < H; ++h)
+            std::memcpy(scores + h * kTileKeys + t, sums + h * T, sizeof(float) * T);
     }
 }
 
@@ -67,6 +83,71 @@ RP_INLINE void add_values(const float* weights, int size, int i, const uint8_t* 
         });
     }
     each<H * V>([&](auto j) RP_LAMBDA { fstore(out + j / V * size + i + j % V * R, sum[j]); });
+}
+
+// out[h] += sum over n keys of weights[h][t] * value t.
+template <class Codec, int H>
+RP_INLINE void add_rows(const float* weights, int size, const uint8_t* values, int n, float* out) {
+    constexpr int V = vectors_at_once(H);
+    int i = 0;
+    for (; i + V * R <= size; i += V * R)
+        add_values<Codec, H, V>(weights, size, i, values, n, out);
+    for (; i < size; i += R) add_values<Codec, H, 1>(weights, size, i, values, n, out);
+}
+
+// The same for P vectors of bytes from byte ``at`` of every token's values of 4 bits: P vectors of
+// values in the low halves, P more half a group further in the high ones.
+template <int H, int P>
+RP_INLINE void add_nibbles(const float* weights, int stride, const uint8_t* values, int n,
+                           const float* surplus, int size, float* out) {
+    F sum[H * 2 * P];
+    each<H * 2 * P>([&](auto j) RP_LAMBDA { sum[j] = fset(surplus[j / (2 * P)]); });
+    for (int t = 0; t < n; ++t) {
+        const uint8_t* value = values + static_cast<int64_t>(t) * stride;
+        each<P>([&](auto v) RP_LAMBDA {
+            const Nibbles x = fload_u4(value + v * R);
+            each<H>([&](auto h) RP_LAMBDA {
+                const F weight = fset(weights[h * kTileKeys + t]);
+                sum[2 * (h * P + v)] = ffma(x.low, weight, sum[2 * (h * P + v)]);
+                sum[2 * (h * P + v) + 1] = ffma(x.high, weight, sum[2 * (h * P + v) + 1]);
+            });
+        });
+    }
+    each<H * 2 * P>([&](auto j) RP_LAMBDA {
+        float* p = out + j / (2 * P) * size + j / 2 % P * R + j % 2 * kNibbleGroup / 2;
+        fstore(p, fadd(fload(p), sum[j]));
+    });
+}
+
+// The weights of n tokens times the scales of one group of values; return -8 times their sums,
+// because values of 4 bits are stored with 8 added.
+template <int H>
+RP_INLINE void fold_group_scales(const float* weights, int n, const uint8_t* scales, int stride,
+                                 float* folded, float* surplus) {
+    for (int h = 0; h < H; ++h) surplus[h] = 0.0f;
+    for (int t = 0; t < n; ++t) {
+        const float scale = load_f16(scales + 2 * t * stride);
+        each<H>([&](auto h) RP_LAMBDA {
+            const float weight = weights[h * kTileKeys + t] * scale;
+            folded[h * kTileKeys + t] = weight;
+            surplus[h] -= 8.0f * weight;
+        });
+    }
+}
+
+// The same for values of 4 bits, group by group.
+template <int H>
+RP_INLINE void add_nibble_rows(const float* weights, int size, const PackedRun& run, int n,
+                               float* out) {
+    constexpr int P = R > 8 || H == 4 ? 1 : 2;
+    const int groups = size / kNibbleGroup;
+    float folded[H * kTileKeys], surplus[H];
+    for (int g = 0; g < groups; ++g) {
+        fold_group_scales<H>(weights, n, run.value_scales + 2 * g, groups, folded, surplus);
+        for (int i = 0; i < kNibbleGroup / 2; i += P * R)
+            add_nibbles<H, P>(folded, size / 2, run.values + g * kNibbleGroup / 2 + i, n, surplus,
+                              size, out + g * kNibbleGroup + i);
+    }
 }
 
 // Turn n scores into weights; return the factor for what was summed before.
@@ -98,22 +179,51 @@ RP_INLINE void scale_vector(float* x, int size, float factor) {
     for (int i = 0; i < size; i += R) fstore(x + i, fmul(fload(x + i), fset(factor)));
 }
 
+template <int H>
+RP_INLINE void soften_heads(const RpAttend& args, float* scores, int n, float* out, float* stats) {
+    for (int h = 0; h < H; ++h) {
+        const float factor = soften(scores + h * kTileKeys, n, args.soft_cap, stats + 2 * h);
+        scale_vector(out + h * args.head_dim, args.head_dim, factor);
+    }
+}
+
+// Multiply the numbers of every token by its scale; scales: float16.
+template <int H>
+RP_INLINE void fold_scales(float* numbers, int n, const uint8_t* scales) {
+    int t = 0;
+    for (; t + R <= n; t += R) {
+        const F scale = fload_f16(scales + 2 * t);
+        each<H>([&](auto h) RP_LAMBDA {
+            float* p = numbers + h * kTileKeys + t;
+            fstore(p, fmul(fload(p), scale));
+        });
+    }
+    for (; t < n; ++t)
+        for (int h = 0; h < H; ++h) numbers[h * kTileKeys + t] *= load_f16(scales + 2 * t);
+}
+
 // n keys inside one block, for H heads of one query row.
 template <class Codec, int H>
 static void attend_keys(const RpAttend& args, const float* q, const uint8_t* keys, int n,
                         float* out, float* stats) {
-    const int size = args.head_dim;
     float scores[H * kTileKeys];
-    score_keys<Codec, H>(q, size, keys, n, scores);
-    for (int h = 0; h < H; ++h) {
-        const float factor = soften(scores + h * kTileKeys, n, args.soft_cap, stats + 2 * h);
-        scale_vector(out + h * size, size, factor);
-    }
-    const uint8_t* values = keys + value_distance(*args.slab);
-    int i = 0;
-    for (; i + 4 * R <= size; i += 4 * R)
-        add_values<Codec, H, 4>(scores, size, i, values, n, out);
-    for (; i < size; i += R) add_values<Codec, H, 1>(scores, size, i, values, n, out);
+    score_keys<Codec, H>(q, args.head_dim, keys, n, scores);
+    soften_heads<H>(args, scores, n, out, stats);
+    add_rows<Codec, H>(scores, args.head_dim, keys + value_distance(*args.slab), n, out);
+}
+
+// The same for quantised ones: scales are folded into scores and weights.
+template <int H>
+static void attend_packed(const RpAttend& args, const float* q, const PackedRun& run, int n,
+                          float* out, float* stats) {
+    float scores[H * kTileKeys];
+    score_keys<CodecS8, H>(q, args.head_dim, run.keys, n, scores);
+    fold_scales<H>(scores, n, run.key_scales);
+    soften_heads<H>(args, scores, n, out, stats);
+    if (args.slab->packed->codec == RP_K8V4)
+        return add_nibble_rows<H>(scores, args.head_dim, run, n, out);
+    fold_scales<H>(scores, n, run.value_scales);
+    add_rows<CodecS8, H>(scores, args.head_dim, run.values, n, out);
 }
 
 template <class Codec, int H>
@@ -136,8 +246,14 @@ static void attend_heads(const RpAttend& args, const rp::Worker& worker, const r
         int64_t n = slab.block_size - t % slab.block_size;
         if (n > kTileKeys) n = kTileKeys;
         if (n > last - t) n = last - t;
-        const uint8_t* keys = key_row(slab, item.blocks, t, kv_head, size * Codec::kBytes);
-        attend_keys<Codec, H>(args, q, keys, static_cast<int>(n), out, stats);
+        const int count = static_cast<int>(n);
+        if (is_packed(slab, item.is_packed, t)) {
+            attend_packed<H>(args, q, packed_run(slab, item.blocks, t, kv_head, size), count, out,
+                             stats);
+        } else {
+            const uint8_t* keys = key_row(slab, item.blocks, t, kv_head, size * Codec::kBytes);
+            attend_keys<Codec, H>(args, q, keys, count, out, stats);
+        }
         t += n;
     }
 }
@@ -183,6 +299,7 @@ RP_INLINE void merge_head(const RpAttend& args, const rp::Worker& worker, int64_
             fstore(out + i, ffma(fload(sums + i), fset(factor), fload(out + i)));
     }
     scale_vector(out, size, 1.0f / total);
+    if (args.slab->rotation & RP_ROTATED_VALUES) hadamard(out, size);
 }
 
 static void merge(const void* pointer, const rp::Worker& worker, int64_t row) {

@@ -167,19 +167,57 @@ static void store_tile_rows(const RpAttend& args, const rp::Worker& worker,
     }
 }
 
+RP_INLINE void convert_scaled(const uint8_t* row, int size, float scale, float* out) {
+    for (int i = 0; i < size; i += R) fstore(out + i, fmul(fload_s8(row + i), fset(scale)));
+}
+
+// Values of 4 bits; scales: one float16 per group of 32.
+RP_INLINE void convert_nibbles(const uint8_t* row, int size, const uint8_t* scales, float* out) {
+    for (int g = 0; g < size / kNibbleGroup; ++g) {
+        const float scale = load_f16(scales + 2 * g);
+        for (int i = 0; i < kNibbleGroup / 2; i += R) {
+            const Nibbles x = fload_u4(row + g * kNibbleGroup / 2 + i);
+            float* p = out + g * kNibbleGroup + i;
+            fstore(p, fmul(fsub(x.low, fset(8.0f)), fset(scale)));
+            fstore(p + kNibbleGroup / 2, fmul(fsub(x.high, fset(8.0f)), fset(scale)));
+        }
+    }
+}
+
+RP_INLINE void convert_packed(const RpAttend& args, const rp::PlanItem& item, int kv_head,
+                              int64_t token, float* key, float* value) {
+    const int size = args.head_dim;
+    const PackedRun run = packed_run(*args.slab, item.blocks, token, kv_head, size);
+    convert_scaled(run.keys, size, load_f16(run.key_scales), key);
+    if (args.slab->packed->codec == RP_K8V4)
+        convert_nibbles(run.values, size, run.value_scales, value);
+    else
+        convert_scaled(run.values, size, load_f16(run.value_scales), value);
+}
+
+template <class Codec>
+RP_INLINE void convert_exact(const RpAttend& args, const rp::PlanItem& item, int kv_head,
+                             int64_t token, float* key, float* value) {
+    const int size = args.head_dim;
+    const uint8_t* row = key_row(*args.slab, item.blocks, token, kv_head, size * Codec::kBytes);
+    const int64_t distance = value_distance(*args.slab);
+    for (int i = 0; i < size; i += R) {
+        fstore(key + i, Codec::load(row, i));
+        fstore(value + i, Codec::load(row + distance, i));
+    }
+}
+
 // Convert n keys and values from their blocks; rows up to the next multiple of four become 0.
 template <class Codec>
 static void convert_keys(const RpAttend& args, const rp::PlanItem& item, int kv_head,
                          int64_t first, int n, const Tile& t) {
     const int size = args.head_dim;
-    const int64_t distance = value_distance(*args.slab);
-    for (int key = 0; key < n; ++key) {
-        const uint8_t* row = key_row(*args.slab, item.blocks, first + key, kv_head,
-                                     size * Codec::kBytes);
-        for (int i = 0; i < size; i += R) {
-            fstore(t.keys + key * size + i, Codec::load(row, i));
-            fstore(t.values + key * size + i, Codec::load(row + distance, i));
-        }
+    for (int i = 0; i < n; ++i) {
+        float *key = t.keys + i * size, *value = t.values + i * size;
+        if (is_packed(*args.slab, item.is_packed, first + i))
+            convert_packed(args, item, kv_head, first + i, key, value);
+        else
+            convert_exact<Codec>(args, item, kv_head, first + i, key, value);
     }
     const size_t left = static_cast<size_t>((4 - n % 4) % 4 * size) * sizeof(float);
     std::memset(t.keys + n * size, 0, left);

@@ -49,6 +49,12 @@ RP_INLINE float fmaxh(F v) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+// out[j] = the sum of v[j], for four vectors.
+RP_INLINE void fsum4(float* out, const F* v) {
+    const F s = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+}
+
 RP_INLINE F fload_f16(const uint8_t* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -65,6 +71,17 @@ RP_INLINE F fload_bf16(const uint8_t* p) {
 RP_INLINE F fload_s8(const uint8_t* p) {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+// R bytes as the whole numbers of their low and high halves.
+struct Nibbles {
+    F low, high;
+};
+
+RP_INLINE Nibbles fload_u4(const uint8_t* p) {
+    const __m256i b = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return {_mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15))),
+            _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4))};
 }
 
 // Whole numbers to R int16, the middle two of every four swapped.

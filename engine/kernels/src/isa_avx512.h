@@ -42,6 +42,11 @@ RP_INLINE F fpow2(F n) {
 RP_INLINE float fsum(F v) { return _mm512_reduce_add_ps(v); }
 RP_INLINE float fmaxh(F v) { return _mm512_reduce_max_ps(v); }
 
+// out[j] = the sum of v[j], for four vectors.
+RP_INLINE void fsum4(float* out, const F* v) {
+    for (int j = 0; j < 4; ++j) out[j] = fsum(v[j]);
+}
+
 RP_INLINE F fload_f16(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -59,6 +64,17 @@ RP_INLINE F fload_bf16(const uint8_t* p) {
 RP_INLINE F fload_s8(const uint8_t* p) {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
+// R bytes as the whole numbers of their low and high halves.
+struct Nibbles {
+    F low, high;
+};
+
+RP_INLINE Nibbles fload_u4(const uint8_t* p) {
+    const __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return {_mm512_cvtepi32_ps(_mm512_and_si512(b, _mm512_set1_epi32(15))),
+            _mm512_cvtepi32_ps(_mm512_srli_epi32(b, 4))};
 }
 
 // Whole numbers to R int16, the middle two of every four swapped.

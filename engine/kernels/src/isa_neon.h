@@ -38,6 +38,11 @@ RP_INLINE F fpow2(F n) {
 RP_INLINE float fsum(F v) { return vaddvq_f32(v); }
 RP_INLINE float fmaxh(F v) { return vmaxvq_f32(v); }
 
+// out[j] = the sum of v[j], for four vectors.
+RP_INLINE void fsum4(float* out, const F* v) {
+    vst1q_f32(out, vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3])));
+}
+
 RP_INLINE F fload_f16(const uint8_t* p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
@@ -56,6 +61,19 @@ RP_INLINE F fload_s8(const uint8_t* p) {
     std::memcpy(&bytes, p, sizeof bytes);
     const int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(bytes)));
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
+}
+
+// R bytes as the whole numbers of their low and high halves.
+struct Nibbles {
+    F low, high;
+};
+
+RP_INLINE Nibbles fload_u4(const uint8_t* p) {
+    uint32_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    const uint16x8_t wide = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(bytes)));
+    const uint32x4_t b = vmovl_u16(vget_low_u16(wide));
+    return {vcvtq_f32_u32(vandq_u32(b, vdupq_n_u32(15))), vcvtq_f32_u32(vshrq_n_u32(b, 4))};
 }
 
 // Whole numbers to R int16, the middle two swapped.

@@ -79,6 +79,9 @@ RP_INLINE float fmaxh(F v) {
     for (int i = 1; i < R; ++i) s = v.v[i] > s ? v.v[i] : s;
     return s;
 }
+RP_INLINE void fsum4(float* out, const F* v) {
+    for (int j = 0; j < 4; ++j) out[j] = fsum(v[j]);
+}
 RP_INLINE F fload_f16(const uint8_t* p) {
     return fmap([&](int i) { return load_f16(p + 2 * i); });
 }
@@ -90,6 +93,13 @@ RP_INLINE F fload_bf16(const uint8_t* p) {
 }
 RP_INLINE F fload_s8(const uint8_t* p) {
     return fmap([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
+}
+struct Nibbles {
+    F low, high;
+};
+RP_INLINE Nibbles fload_u4(const uint8_t* p) {
+    return {fmap([&](int i) { return static_cast<float>(p[i] & 15); }),
+            fmap([&](int i) { return static_cast<float>(p[i] >> 4); })};
 }
 RP_INLINE void fstore_swapped(int16_t* p, F v) {
     constexpr int kFrom[4] = {0, 2, 1, 3};

@@ -21,6 +21,7 @@
 #include "elementwise.h"
 #include "linear.h"
 #include "slab.h"
+#include "hadamard.h"
 #include "rope.h"
 #include "attend.h"
 #include "attend_tile.h"

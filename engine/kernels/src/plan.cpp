@@ -64,6 +64,7 @@ void PlanBuilder::add_dense(const RpSlice& slice) {
         item.key_start = static_cast<int32_t>(oldest_key(slice.first_place + i * size));
         item.key_end = slice.first_place + item.row_end - slice.start;
         item.blocks = slice.blocks;
+        item.is_packed = slice.is_packed;
         items_.push_back(item);
     }
 }
@@ -75,6 +76,7 @@ void PlanBuilder::add_few(const RpSlice& slice, int64_t first_key, int slot, int
     item.key_start = static_cast<int32_t>(std::max(first_key, oldest_key(slice.first_place)));
     item.key_end = slice.first_place + rows_of(slice);
     item.blocks = slice.blocks;
+    item.is_packed = slice.is_packed;
     add_spans(item, slot, splits);
     for (int32_t row = slice.start; row < slice.end; ++row)
         row_slots_[static_cast<size_t>(row)] = slot + splits;
@@ -87,6 +89,7 @@ void PlanBuilder::add_shared(const RpSlice* slices, int32_t num_slices, int64_t 
     item.row_end = slices[num_slices - 1].end;
     item.key_end = static_cast<int32_t>(keys);
     item.blocks = slices[0].blocks;
+    item.is_packed = slices[0].is_packed;
     const int64_t rows = item.row_end - item.row_start;
     const int64_t room = std::max<int64_t>(1, capacity_ / rows - 1);
     const int splits = std::min<int>(splits_for(shape_.num_kv_heads, keys, rows),

@@ -53,8 +53,18 @@ RP_INLINE void prepare_head(const RpRope& args, float* x, const float* weight, i
         rotate_neox(x, cos, cos + args.num_pairs, args.num_pairs);
     else
         rotate_interleaved(x, cos, cos + args.num_pairs, args.num_pairs);
+    if (args.slab->rotation & RP_ROTATED_KEYS) hadamard(x, size);
     if (scale == 1.0f) return;
     for (int i = 0; i < size; ++i) x[i] *= scale;
+}
+
+// The values of a row and head as they are stored.
+RP_INLINE const float* stored_values(const RpRope& args, const float* v, uint8_t* scratch) {
+    if (!(args.slab->rotation & RP_ROTATED_VALUES)) return v;
+    float* rotated = reinterpret_cast<float*>(scratch);
+    std::memcpy(rotated, v, sizeof(float) * static_cast<size_t>(args.head_dim));
+    hadamard(rotated, args.head_dim);
+    return rotated;
 }
 
 template <class Codec>
@@ -63,7 +73,7 @@ RP_INLINE void write_row(uint8_t* row, const float* x, int size) {
 }
 
 template <class Codec>
-static void rope_row(const RpRope& args, const RpSlice& slice, int64_t row) {
+static void rope_row(const RpRope& args, const RpSlice& slice, int64_t row, uint8_t* scratch) {
     const int64_t token = slice.first_place + row - slice.start;
     for (int h = 0; h < args.num_heads; ++h) {
         float* q = args.q + row * args.q_stride + h * args.head_dim;
@@ -72,7 +82,8 @@ static void rope_row(const RpRope& args, const RpSlice& slice, int64_t row) {
     for (int h = 0; h < args.num_kv_heads; ++h) {
         float* k = args.k + row * args.k_stride + h * args.head_dim;
         prepare_head(args, k, args.k_norm, row, 1.0f);
-        const float* v = args.v + row * args.v_stride + h * args.head_dim;
+        const float* v =
+            stored_values(args, args.v + row * args.v_stride + h * args.head_dim, scratch);
         uint8_t* key =
             key_row(*args.slab, slice.blocks, token, h, args.head_dim * Codec::kBytes);
         write_row<Codec>(key, k, args.head_dim);
@@ -84,9 +95,9 @@ static void rope(const void* pointer, const rp::Worker& worker, int64_t row) {
     const RpRope& args = *static_cast<const RpRope*>(pointer);
     const RpSlice& slice = slice_of(*worker.step, args.slab->group, row);
     switch (args.slab->codec) {
-        case RP_F16: return rope_row<CodecF16>(args, slice, row);
-        case RP_BF16: return rope_row<CodecBF16>(args, slice, row);
-        default: return rope_row<CodecF32>(args, slice, row);
+        case RP_F16: return rope_row<CodecF16>(args, slice, row, worker.scratch);
+        case RP_BF16: return rope_row<CodecBF16>(args, slice, row, worker.scratch);
+        default: return rope_row<CodecF32>(args, slice, row, worker.scratch);
     }
 }
 

@@ -32,12 +32,14 @@ struct RpActs {
 // Rows start..end of the batch belong to one sequence; blocks: one slab per block_size tokens.
 // first_place: of the first row among the tokens of the blocks. What is seen goes by places; they
 // differ from the positions that keys are rotated by where tokens were left out.
+// is_packed: 1 for every block that has the packed layout; null where none has.
 struct RpSlice {
     int32_t start;
     int32_t end;
     int32_t first_place;
     int32_t num_blocks;
     uint8_t* const* blocks;
+    const uint8_t* is_packed;
 };
 
 struct RpStep {
@@ -51,8 +53,20 @@ struct RpStep {
     int32_t num_groups;
 };
 
-// Where one layer's keys and values lie in a block, in bytes: planes [head][token][head_dim].
-// codec: RpCodec. window: tokens a query sees, 0 for all.
+// Where one layer's numbers lie in a quantised block, in bytes: keys and values [head][token][width]
+// and their float16 scales [head][token][scales]; engine/memory/codec.py describes the numbers.
+struct RpPackedSlab {
+    int64_t key_offset;
+    int64_t value_offset;
+    int64_t key_scale_offset;
+    int64_t value_scale_offset;
+    int32_t codec;
+    int32_t reserved;
+};
+
+// Where one layer's keys and values lie in an exact block, in bytes: planes [head][token][head_dim].
+// packed: the layout of quantised blocks, null where there are none. codec: RpCodec. window: tokens
+// a query sees, 0 for all. rotation: RpRotation bits, of what is stored times the Hadamard matrix.
 struct RpSlab {
     int64_t key_offset;
     int64_t value_offset;
@@ -61,6 +75,9 @@ struct RpSlab {
     int32_t block_size;
     int32_t codec;
     int32_t window;
+    int32_t rotation;
+    int32_t reserved;
+    const RpPackedSlab* packed;
 };
 
 struct RpEmbed {
@@ -146,7 +163,8 @@ struct RpAttend {
 };
 
 enum RpKind { RP_Q4A, RP_Q4S, RP_Q5A, RP_Q5S, RP_Q6S, RP_Q8S, RP_NUM_KINDS };
-enum RpCodec { RP_F16, RP_BF16, RP_F32, RP_INT8 };
+enum RpCodec { RP_F16, RP_BF16, RP_F32, RP_INT8, RP_K8V4 };
+enum RpRotation { RP_ROTATED_KEYS = 1, RP_ROTATED_VALUES = 2 };
 enum RpOpKind {
     RP_EMBED,
     RP_NORM,

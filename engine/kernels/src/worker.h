@@ -27,6 +27,7 @@ struct PlanItem {
     int32_t key_end;
     int32_t slot;
     uint8_t* const* blocks;
+    const uint8_t* is_packed;
 };
 
 struct Plan {

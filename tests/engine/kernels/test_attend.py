@@ -9,9 +9,22 @@ import numpy as np
 import pytest
 import torch
 
+from engine.config import KVCodec
 from engine.kernels import KernelInfo, twins
 from engine.kernels.context import Context, Limits, Program, make_step, pointer, zeros
-from engine.kernels.structs import Attend, Codec, GroupShape, OpKind, Slab, Slice
+from engine.kernels.structs import (
+    Attend,
+    Codec,
+    GroupShape,
+    OpKind,
+    PackedSlab,
+    Rotated,
+    Slab,
+    Slice,
+)
+from engine.memory.codec import BlockLayout
+from engine.memory.interface import AttentionGroup
+from engine.memory.quantize import hadamard, pack_planes, rotate, unpack_values
 
 DTYPES = {Codec.F16: np.float16, Codec.F32: np.float32}
 
@@ -20,7 +33,8 @@ DTYPES = {Codec.F16: np.float16, Codec.F32: np.float32}
 class Case:
     """One batch: the cached tokens and the new ones of every sequence.
 
-    skipped: tokens that were left out, by which positions are ahead of places.
+    skipped: tokens that were left out, by which positions are ahead of places. packed: codec of
+    every second full block but the first. is_rotated: values are stored rotated.
     """
 
     sequences: tuple[tuple[int, int], ...]
@@ -35,6 +49,9 @@ class Case:
     shared: int = 0
     num_threads: int = 2
     skipped: int = 0
+    packed: KVCodec | None = None
+    is_rotated: bool = False
+    scale: float = 1.0
 
 
 def blocks_of(case: Case, kv: np.ndarray) -> list[np.ndarray]:
@@ -48,6 +65,68 @@ def blocks_of(case: Case, kv: np.ndarray) -> list[np.ndarray]:
     return slabs
 
 
+@dataclass
+class Blocks:
+    """Slabs, whether each is packed, and what its numbers are once they are read."""
+
+    slabs: list[np.ndarray]
+    is_packed: list[int]
+    stored: np.ndarray
+
+    def __add__(self, other: Blocks) -> Blocks:
+        return Blocks(
+            self.slabs + other.slabs,
+            self.is_packed + other.is_packed,
+            np.concatenate([self.stored, other.stored], 1),
+        )
+
+
+def cut(case: Case, kv: np.ndarray) -> Blocks:
+    """Return the blocks of keys and values (2, S, K, D)."""
+    slabs: list[np.ndarray] = list(blocks_of(case, kv))
+    stored = kv.astype(DTYPES[case.codec]).astype(np.float32)
+    flags = [0] * len(slabs)
+    if case.packed is not None:
+        for block in range(1, kv.shape[1] // case.block_size, 2):
+            slabs[block], numbers = packed_block(case, slabs[block])
+            stored[:, block * case.block_size : (block + 1) * case.block_size] = numbers
+            flags[block] = 1
+    return Blocks(slabs, flags, stored)
+
+
+def packed_layout(case: Case) -> BlockLayout:
+    assert case.packed is not None
+    group = AttentionGroup((0,), case.kv_heads, case.size)
+    return BlockLayout.of(group, case.packed, case.block_size)
+
+
+def packed_block(case: Case, slab: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return an exact slab packed, and the numbers (2, tokens, K, D) that are left of it."""
+    assert case.packed is not None
+    layout = packed_layout(case)
+    keys, values = torch.from_numpy(slab.astype(np.float32))
+    planes = pack_planes(case.packed, keys, values)
+    packed = np.full(layout.slab_bytes, 0x7F, np.uint8)
+    for plane, source in zip(layout.planes, planes, strict=True):
+        data = source.contiguous().numpy().view(np.uint8).ravel()
+        packed[plane.offset : plane.offset + len(data)] = data
+    read = (planes[0].float() * planes[2].float(), unpack_values(case.packed, planes[1], planes[3]))
+    return packed, torch.stack(read).transpose(1, 2).numpy()
+
+
+def slab_of(case: Case) -> Slab:
+    plane = case.kv_heads * case.block_size * case.size * np.dtype(DTYPES[case.codec]).itemsize
+    rotation = Rotated.VALUES if case.is_rotated else Rotated(0)
+    packed = None
+    if case.packed is not None:
+        offsets = [plane.offset for plane in packed_layout(case).planes]
+        packed = ctypes.pointer(PackedSlab(*offsets, Codec[case.packed.name]))
+    return Slab(
+        0, plane, plane // case.kv_heads, 0, case.block_size, case.codec, case.window, rotation, 0,
+        packed,
+    )  # fmt: skip
+
+
 def run(case: Case, isa: KernelInfo, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return what the kernel computes and what its twin does, (T, H, D)."""
     generator = np.random.default_rng(seed)
@@ -55,16 +134,19 @@ def run(case: Case, isa: KernelInfo, seed: int = 0) -> tuple[np.ndarray, np.ndar
     q = generator.standard_normal((rows, case.heads, case.size)).astype(np.float32)
     sinks = generator.standard_normal(case.heads).astype(np.float32) if case.has_sinks else None
     prefix = generator.standard_normal((2, case.shared, case.kv_heads, case.size))
-    prefix_slabs = blocks_of(case, prefix)
+    shared = cut(case, prefix)
     expected, slices, kept, positions, start = [], [], [], [], 0
     for cached, new in case.sequences:
-        tail = generator.standard_normal((2, cached + new - case.shared, case.kv_heads, case.size))
-        slabs = prefix_slabs + blocks_of(case, tail)
-        addresses = np.array([slab.ctypes.data for slab in slabs], np.int64)
-        slices.append(Slice(start, start + new, cached, len(slabs), pointer(addresses)))
-        kept.append((slabs, addresses))
-        stored = np.concatenate([prefix, tail], 1).astype(DTYPES[case.codec]).astype(np.float32)
-        k, v = torch.from_numpy(stored)
+        shape = (2, cached + new - case.shared, case.kv_heads, case.size)
+        tail = generator.standard_normal(shape) * case.scale
+        blocks = shared + cut(case, tail)
+        addresses = np.array([slab.ctypes.data for slab in blocks.slabs], np.int64)
+        flags = np.array(blocks.is_packed, np.uint8)
+        slices.append(
+            Slice(start, start + new, cached, len(flags), pointer(addresses), pointer(flags))
+        )
+        kept.append((blocks, addresses, flags))
+        k, v = torch.from_numpy(blocks.stored)
         expected.append(
             twins.attend(
                 torch.from_numpy(q[start : start + new]), k, v, cached,
@@ -76,7 +158,8 @@ def run(case: Case, isa: KernelInfo, seed: int = 0) -> tuple[np.ndarray, np.ndar
         start += new
     out = attend(case, isa, q, sinks, slices, positions)
     assert kept
-    return out, torch.cat(expected).numpy()
+    result = torch.cat(expected)
+    return out, (rotate(result, hadamard(case.size)) if case.is_rotated else result).numpy()
 
 
 def attend(
@@ -87,8 +170,7 @@ def attend(
     slices: list[Slice],
     positions: list[int],
 ) -> np.ndarray:
-    plane = case.kv_heads * case.block_size * case.size * np.dtype(DTYPES[case.codec]).itemsize
-    slab = Slab(0, plane, plane // case.kv_heads, 0, case.block_size, case.codec, case.window)
+    slab = slab_of(case)
     out = zeros((len(q), case.heads, case.size))
     args = Attend(
         pointer(q), None if sinks is None else pointer(sinks), ctypes.pointer(slab), pointer(out),
@@ -108,7 +190,7 @@ def attend(
 
 def check(case: Case, isa: KernelInfo) -> None:
     out, expected = run(case, isa)
-    np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-4)
+    np.testing.assert_allclose(out, expected, atol=5e-5, rtol=2e-4)
 
 
 @pytest.mark.parametrize("cached", [0, 1, 31, 32, 63, 300, 1000])
@@ -141,6 +223,46 @@ def test_one_sequence(isa: KernelInfo, cached: int, new: int) -> None:
 )
 def test_every_kind_of_layer(isa: KernelInfo, new: int, change: dict[str, object]) -> None:
     check(replace(Case(((333, new),)), **change), isa)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("codec", [KVCodec.INT8, KVCodec.K8V4])
+@pytest.mark.parametrize("new", [1, 5, 40])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"heads": 2, "kv_heads": 2},
+        {"heads": 8, "kv_heads": 1},
+        {"heads": 5, "kv_heads": 1, "size": 128},
+        {"size": 96},
+        {"size": 256, "heads": 4, "kv_heads": 1, "is_rotated": True},
+        {"block_size": 16},
+        {"block_size": 128},
+        {"window": 50},
+        {"window": 333},
+        {"soft_cap": 3.0},
+        {"has_sinks": True},
+        {"is_rotated": True},
+    ],
+    ids=str,
+)
+def test_packed_blocks(
+    isa: KernelInfo, codec: KVCodec, new: int, change: dict[str, object]
+) -> None:
+    check(replace(Case(((333, new),), packed=codec), **change), isa)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("codec", [KVCodec.INT8, KVCodec.K8V4])
+def test_packed_shared_prefix(isa: KernelInfo, codec: KVCodec) -> None:
+    sequences = tuple((512 + 40 * i, 1) for i in range(12))
+    check(Case(sequences, shared=512, packed=codec), isa)
+
+
+@pytest.mark.parametrize("codec", [KVCodec.INT8, KVCodec.K8V4])
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 2000.0])
+def test_packed_blocks_of_extreme_numbers(isa: KernelInfo, codec: KVCodec, scale: float) -> None:
+    out, expected = run(Case(((100, 1),), packed=codec, scale=scale), isa)
+    np.testing.assert_allclose(out, expected, atol=1e-3 * scale, rtol=1e-3)
 
 
 def test_batch_of_unequal_sequences(isa: KernelInfo) -> None:

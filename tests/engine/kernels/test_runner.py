@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, KVCodec
 from engine.gguf_file import GGUFFile
 from engine.kernels import available
 from engine.loader import load_model
@@ -40,7 +40,7 @@ def both(smollm2_path: Path) -> Iterator[Both]:
     config = ModelConfig.from_gguf(file)
     model = load_model(file, config, Compute(), is_lazy=True)
     memory = build_memory(config.memory_spec(b"test"), EngineConfig(hot_budget_bytes=100 << 20))
-    assert NativeRunner.supports(model)
+    assert NativeRunner.supports(model, KVCodec.F16)
     native = NativeRunner(model, num_threads=2)
     yield Both(model, memory, native)
     native.close()
@@ -75,6 +75,18 @@ def test_logits_agree_with_the_torch_path(both: Both) -> None:
         logits.log_softmax(-1), expected.log_softmax(-1), log_target=True, reduction="batchmean"
     )
     assert divergence < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [KVCodec.INT8, KVCodec.K8V4])
+def test_packed_history_gives_the_logits_of_the_torch_path(both: Both, codec: KVCodec) -> None:
+    config = EngineConfig(hot_budget_bytes=100 << 20, kv_codec=codec, block_size=16)
+    memory = build_memory(both.model.config.memory_spec(b"test"), config)
+    packed = replace(both, memory=memory)
+    expected = evaluate(packed, [150, 1, 12], is_native=False)[-13:]
+    logits = evaluate(packed, [150, 1, 12], is_native=True)[-13:]
+    assert (logits - expected).square().mean().sqrt() < 0.1 * expected.std()
+    assert (logits.argmax(-1) == expected.argmax(-1)).float().mean() > 0.9
 
 
 def test_same_tokens_give_the_same_bits(both: Both) -> None:
