@@ -138,6 +138,23 @@ class Slab(Structure):
     )
 
 
+class PlanePack(Structure):
+    """One plane of every layer of a block, to be quantised; strides in bytes between layers."""
+
+    _fields_ = (
+        ("numbers", c_void_p),
+        ("out", c_void_p),
+        ("scales", c_void_p),
+        ("numbers_stride", c_int64),
+        ("out_stride", c_int64),
+        ("scales_stride", c_int64),
+        ("num_layers", c_int32),
+        ("num_rows", c_int32),
+        ("width", c_int32),
+        ("has_nibbles", c_int32),
+    )
+
+
 class Embed(Structure):
     """Rows of a GGUF table, dequantised and scaled."""
 

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from engine.config import KVCodec
+from engine.kernels import available
+from engine.kernels.planes import WIDTH_MULTIPLE, pack_plane
+from engine.kernels.structs import PlanePack
 from engine.memory.codec import is_quantised
 from engine.memory.quantize import pack_planes, unpack_values
 
@@ -116,7 +120,37 @@ def _pack(table: BlockTable, at: int) -> bool:
 
 
 def _write_packed(block: Block, exact: Block) -> None:
+    """Quantise an exact block into one of the same tokens."""
+    if _write_natively(block, exact):
+        return
     keys, values = numbers_of(exact, exact.layout.block_size)
     planes = pack_planes(block.layout.codec, keys, values)
     for target, source in zip(block.arena.whole_planes, planes, strict=True):
         target[block.slot].copy_(source)
+
+
+def _write_natively(block: Block, exact: Block) -> bool:
+    """Let the kernels quantise, to the same bytes; False where they cannot."""
+    info, layout = available(), exact.layout
+    width = layout.planes[0].shape[2]
+    is_readable = layout.codec is KVCodec.F16 and exact.arena.raw.device.type == "cpu"
+    if info is None or not is_readable or width % WIDTH_MULTIPLE:
+        return False
+    for at, plane in enumerate(layout.planes):
+        numbers, scales = block.layout.planes[at], block.layout.planes[at + 2]
+        pack_plane(
+            info,
+            PlanePack(
+                exact.pointer + plane.offset,
+                block.pointer + numbers.offset,
+                block.pointer + scales.offset,
+                plane.layer_stride,
+                numbers.layer_stride,
+                scales.layer_stride,
+                layout.num_layers,
+                plane.shape[0] * plane.shape[1],
+                width,
+                int(numbers.dtype is torch.uint8),
+            ),
+        )
+    return True

@@ -1,12 +1,13 @@
 """The memory as a model sees it during one forward pass, for attention held in blocks.
 
 Everything that does not change from layer to layer is worked out once per step, so a layer costs
-two writes, two gathers and one attention.
+two writes, two gathers and one attention; native kernels need none of that but the addresses.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,16 +178,12 @@ class _SliceStep:
         self._first_block = self._first_key // size
         self._device = table.memory.pool.device
         self._blocks = table.span(self._first_block, -(-self.end // size))
-        self._pieces = _pieces(self._blocks)
-        self._is_mixed = any(piece.arena.layout is not self._layout for piece in self._pieces)
-        self._targets = self._write_targets()
         self._window = window
-        is_whole = self.first_position == 0 and (window is None or self.end <= window)
-        self.bias = None if self.num_queries == 1 or is_whole else self._bias()
+        self._check_ownership()
 
     def write(self, slot: int, k: Tensor, v: Tensor) -> None:
         """Store keys and values (T, K, D) of this slice."""
-        for arena, rows, slots, offsets in self._targets:
+        for arena, rows, slots, offsets in self._write_targets:
             for plane, source in ((KEYS, k), (VALUES, v)):
                 target = arena.planes[plane][slot]
                 target[slots, :, offsets] = source[rows].to(target.dtype)
@@ -208,12 +205,37 @@ class _SliceStep:
 
     def native_table(self) -> NativeTable:
         """Return the addresses of the slabs; those before the window are not looked at."""
-        num_blocks = self._first_block + len(self._blocks)
-        pointers, is_packed = np.zeros(num_blocks, np.int64), np.zeros(num_blocks, np.uint8)
-        for at, block in enumerate(self._blocks, self._first_block):
-            pointers[at] = block.pointer
-            is_packed[at] = is_quantised(block.layout.codec)
-        return NativeTable(pointers, is_packed, self.first_position, self.end)
+        exact, before = self._layout, [0] * self._first_block
+        pointers = [*before, *(block.pointer for block in self._blocks)]
+        is_packed = [*before, *(block.layout is not exact for block in self._blocks)]
+        return NativeTable(
+            np.array(pointers, np.int64),
+            np.array(is_packed, np.uint8),
+            self.first_position,
+            self.end,
+        )
+
+    @cached_property
+    def bias(self) -> Tensor | None:
+        """Return the mask (T, S); None for one query, and where torch's own causal one does."""
+        is_whole = self.first_position == 0 and (self._window is None or self.end <= self._window)
+        return None if self.num_queries == 1 or is_whole else self._bias()
+
+    @cached_property
+    def _pieces(self) -> list[_Run] | list[_Scattered]:
+        return _pieces(self._blocks)
+
+    @cached_property
+    def _is_mixed(self) -> bool:
+        return any(piece.arena.layout is not self._layout for piece in self._pieces)
+
+    def _check_ownership(self) -> None:
+        """Assert that the blocks to be written belong to this sequence alone and are exact."""
+        first = self.first_position // self._layout.block_size - self._first_block
+        for block in self._blocks[first:]:
+            assert block.hash is None
+            assert block.ref_count == 1
+            assert block.layout is self._layout
 
     def _buffer(self, plane: int) -> Tensor:
         """Return scratch (K, N, block_size, D) for the visible blocks."""
@@ -236,15 +258,13 @@ class _SliceStep:
             self.first_position, self.num_queries, self._first_key, self._window, self._device
         )
 
+    @cached_property
     def _write_targets(self) -> list[tuple[Arena, Tensor | slice, Tensor, Tensor]]:
         """Return per arena the batch rows that go there, and their slots and offsets."""
         size = self._layout.block_size
         rows: dict[Arena, list[tuple[int, int, int]]] = {}
         for row, position in enumerate(range(self.first_position, self.end)):
             block = self._blocks[position // size - self._first_block]
-            assert block.hash is None
-            assert block.ref_count == 1
-            assert block.layout is self._layout
             rows.setdefault(block.arena, []).append((row, block.slot, position % size))
         return [_target(arena, entries, self.num_queries) for arena, entries in rows.items()]
 

@@ -49,6 +49,10 @@ RP_EXPORT int32_t rp_run(rp::Context* context, const RpOp* ops, int32_t num_ops,
     }
 }
 
+RP_EXPORT void rp_pack_plane(int32_t isa, const RpPlanePack* plane) {
+    rp::usable_table(isa)->pack_plane(*plane);
+}
+
 RP_EXPORT int32_t rp_kind_of(int32_t type) { return rp::kind_of(type); }
 
 RP_EXPORT int64_t rp_row_bytes(int32_t type, int64_t columns) {

@@ -73,6 +73,13 @@ RP_INLINE F fload_s8(const uint8_t* p) {
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
+// Whole numbers from -128 to 127 to R bytes.
+RP_INLINE void fstore_s8(uint8_t* p, F v) {
+    const __m256i i = _mm256_cvtps_epi32(v);
+    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(h, h));
+}
+
 // R bytes as the whole numbers of their low and high halves.
 struct Nibbles {
     F low, high;

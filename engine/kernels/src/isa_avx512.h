@@ -66,6 +66,12 @@ RP_INLINE F fload_s8(const uint8_t* p) {
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
+// Whole numbers from -128 to 127 to R bytes.
+RP_INLINE void fstore_s8(uint8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+
 // R bytes as the whole numbers of their low and high halves.
 struct Nibbles {
     F low, high;

@@ -63,6 +63,14 @@ RP_INLINE F fload_s8(const uint8_t* p) {
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
 }
 
+// Whole numbers from -128 to 127 to R bytes.
+RP_INLINE void fstore_s8(uint8_t* p, F v) {
+    const int16x4_t h = vmovn_s32(vcvtnq_s32_f32(v));
+    const int8x8_t b = vmovn_s16(vcombine_s16(h, h));
+    const uint32_t bytes = vget_lane_u32(vreinterpret_u32_s8(b), 0);
+    std::memcpy(p, &bytes, sizeof bytes);
+}
+
 // R bytes as the whole numbers of their low and high halves.
 struct Nibbles {
     F low, high;

@@ -94,6 +94,9 @@ RP_INLINE F fload_bf16(const uint8_t* p) {
 RP_INLINE F fload_s8(const uint8_t* p) {
     return fmap([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
 }
+RP_INLINE void fstore_s8(uint8_t* p, F v) {
+    for (int i = 0; i < R; ++i) p[i] = static_cast<uint8_t>(static_cast<int>(v.v[i]));
+}
 struct Nibbles {
     F low, high;
 };

@@ -25,6 +25,7 @@
 #include "rope.h"
 #include "attend.h"
 #include "attend_tile.h"
+#include "kv_pack.h"
 
 namespace RP_NS {
 
@@ -42,6 +43,7 @@ const rp::Table table = {
         {count_attend, attend},
         {count_rows, merge},
     },
+    pack_plane,
 };
 
 }  // namespace RP_NS

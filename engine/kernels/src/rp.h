@@ -80,6 +80,22 @@ struct RpSlab {
     const RpPackedSlab* packed;
 };
 
+// One plane of every layer of a block, quantised: numbers are float16, (num_rows, width) per layer.
+// Strides are in bytes, from a layer to the next. has_nibbles: 4 bits and a scale per 32 numbers,
+// else 8 and one per row.
+struct RpPlanePack {
+    const uint8_t* numbers;
+    uint8_t* out;
+    uint8_t* scales;
+    int64_t numbers_stride;
+    int64_t out_stride;
+    int64_t scales_stride;
+    int32_t num_layers;
+    int32_t num_rows;
+    int32_t width;
+    int32_t has_nibbles;
+};
+
 struct RpEmbed {
     const uint8_t* table;
     float* out;

@@ -60,6 +60,7 @@ struct Table {
     const char* name;
     int32_t lanes;
     OpFunctions ops[RP_NUM_OPS];
+    void (*pack_plane)(const RpPlanePack& args);
 };
 
 }  // namespace rp
