@@ -19,6 +19,7 @@ from app.store.chat_store import ChatStore
 from engine.config import Overflow
 from engine.events import ContextCut, OverflowQuestion
 from engine.metrics import Rates
+from engine.session.overflow import limit_of
 
 
 class FullContext:
@@ -106,3 +107,8 @@ def question_for(question: OverflowQuestion, branch: Branch, rates: Rates) -> Co
     return ContextQuestion(
         question.prompt_tokens, question.limit_tokens, question.context_length, tuple(choices)
     )
+
+
+def tokens_until_full(num_tokens: int, context_length: int) -> int:
+    """Return how many tokens more there may be before messages have to be left out."""
+    return max(0, limit_of(context_length) - num_tokens)

@@ -22,6 +22,7 @@ from app.events import (
     ReplyFinished,
     ReplyProgress,
     ReplyQueued,
+    ReplyTrimmed,
 )
 
 DELTA_INTERVAL_MS = 33
@@ -39,6 +40,7 @@ class Bridge(QObject):
     model_unloaded = Signal(ModelUnloaded)
     model_failed = Signal(ModelFailed)
     reply_queued = Signal(ReplyQueued)
+    reply_trimmed = Signal(ReplyTrimmed)
     reply_progress = Signal(ReplyProgress)
     reply_delta = Signal(ReplyDelta)
     reply_finished = Signal(ReplyFinished)
@@ -101,6 +103,7 @@ class Bridge(QObject):
             ModelUnloaded: self.model_unloaded.emit,
             ModelFailed: self.model_failed.emit,
             ReplyQueued: self.reply_queued.emit,
+            ReplyTrimmed: self.reply_trimmed.emit,
             ReplyProgress: self.reply_progress.emit,
             ReplyDelta: self.reply_delta.emit,
             ReplyFinished: self.reply_finished.emit,

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from app.errors import AppError
 from app.events import ErrorReport
 from engine.errors import EngineError
+from ui.error_words import words_of
 from ui.icons import pixmap
 from ui.theme import Theme, mono_font
 
@@ -58,11 +59,27 @@ class ErrorDialog(QDialog):
         sign = QLabel()
         sign.setPixmap(pixmap("circle-alert", theme.danger, 24))
         sign.setFixedSize(QSize(24, 24))
-        message = QLabel(self._report.message, wordWrap=True)
-        message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         row.addWidget(sign, 0, Qt.AlignmentFlag.AlignTop)
-        row.addWidget(message, 1)
+        row.addLayout(self._build_words(), 1)
         return row
+
+    def _build_words(self) -> QVBoxLayout:
+        """Stack what happened, what to do, and what exactly was said."""
+        words = words_of(self._report)
+        column = QVBoxLayout()
+        column.setSpacing(8)
+        for text, role in (
+            (words.title, "heading" if words.said else ""),
+            (words.advice, ""),
+            (words.said, "muted"),
+        ):
+            if text:
+                label = QLabel(text, wordWrap=True)
+                label.setProperty("role", role)
+                label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+                column.addWidget(label)
+        column.addStretch()
+        return column
 
     def _build_buttons(self) -> QHBoxLayout:
         row = QHBoxLayout()

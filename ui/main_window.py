@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.conversation import Conversation
-from app.events import ConversationChanged, ErrorReport, ModelInfo, ModelLoading, Notice
+from app.events import ConversationChanged, ModelInfo, ModelLoading, Notice
 from ui.about import AboutDialog, ShortcutsDialog
 from ui.actions import Actions
 from ui.appearance import Appearance
@@ -28,21 +28,20 @@ from ui.cache.panel import CachePanel, hairline
 from ui.chat.chat_pane import ChatPane
 from ui.conversations.open_chat import OpenChat
 from ui.conversations.pane import ConversationPane
-from ui.error_dialog import ErrorDialog
+from ui.error_words import notice_words
 from ui.exchange import Exchange, conversation_files
 from ui.frame import COLUMNS, DEFAULT_SIZE
 from ui.instructions.desk import InstructionsDesk
 from ui.models.dialog import ModelsDialog
 from ui.models.switching import ModelSwitch, model_files
-from ui.models.too_large import TooLargeDialog
 from ui.models.welcome import WelcomePage
 from ui.notifier import Notifier
 from ui.toast import Toast
 from ui.top_bar import TopBar
+from ui.troubles import Troubles
 from ui.window_state import WindowState
 
 if TYPE_CHECKING:
-    from app.memory_estimate import MemoryEstimate
     from app.services import Services
 
 Fetch = Callable[[Path, Callable[[float], None]], Path]
@@ -67,6 +66,7 @@ class MainWindow(QMainWindow):
         self._build_columns()
         self.actions_ = Actions(self)
         self.models = ModelSwitch(services, self.bridge, self)
+        self.troubles = Troubles(services, appearance, self.models, self)
         self.chat = OpenChat(services, self.bridge, self.pane)
         self.exchange = Exchange(services, self)
         self.instructions = InstructionsDesk(services, appearance, self)
@@ -161,6 +161,7 @@ class MainWindow(QMainWindow):
         self.chat.failed.connect(self.toast.show_text)
         self.chat.new_draft_changed.connect(partial(self._state.set_text, "draft"))
         self.chat.message_deleted.connect(self._offer_message_undo)
+        self.chat.settings_changed.connect(self.cache.form.refresh)
         self._refresh.timeout.connect(self._conversations_changed)
         self.bridge.conversation_changed.connect(self._schedule_refresh)
         self.bridge.cache_changed.connect(self.cache.show_cache)
@@ -172,8 +173,7 @@ class MainWindow(QMainWindow):
     def _connect_models(self) -> None:
         self.models.model_changed.connect(self._model_changed)
         self.models.loading.connect(self._model_loading)
-        self.models.failed.connect(self.show_error)
-        self.models.too_large.connect(self._ask_about_memory)
+        self.troubles.settings_changed.connect(self.cache.form.refresh)
         self.top.cancel_requested.connect(self.models.cancel)
         self.top.model.clicked.connect(self._show_models)
         self.pane.model_requested.connect(self._show_models)
@@ -302,12 +302,7 @@ class MainWindow(QMainWindow):
 
     @Slot(Notice)
     def _show_notice(self, event: Notice) -> None:
-        self.toast.show_text(event.message)
-
-    @Slot(ErrorReport)
-    def show_error(self, report: ErrorReport) -> None:
-        """Say in plain words what went wrong."""
-        ErrorDialog(report, self._appearance.theme, self).open()
+        self.toast.show_text(notice_words(event))
 
     def _with_open_chat(self, act: Callable[[Conversation], None]) -> None:
         row = self.chat.conversation()
@@ -357,12 +352,6 @@ class MainWindow(QMainWindow):
         dialog.unload_requested.connect(self.models.unload)
         dialog.open_requested.connect(self.models.ask_for_file)
         self.models.model_changed.connect(dialog.refresh)
-        dialog.open()
-
-    @Slot(Path, object)
-    def _ask_about_memory(self, path: Path, memory: MemoryEstimate) -> None:
-        dialog = TooLargeDialog(path, memory, self)
-        dialog.load_requested.connect(self.models.load)
         dialog.open()
 
     # Looks

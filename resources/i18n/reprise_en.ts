@@ -2,6 +2,26 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="en">
     <context>
+        <name>ChoiceButton</name>
+        <message numerus="yes">
+            <source>%n message(s)</source>
+            <translation>
+                <numerusform>%n message</numerusform>
+                <numerusform>%n messages</numerusform>
+            </translation>
+        </message>
+    </context>
+    <context>
+        <name>ContextMarker</name>
+        <message numerus="yes">
+            <source>%n message(s) no longer in the model's context</source>
+            <translation>
+                <numerusform>%n message no longer in the model's context</numerusform>
+                <numerusform>%n messages no longer in the model's context</numerusform>
+            </translation>
+        </message>
+    </context>
+    <context>
         <name>ConversationListModel</name>
         <message numerus="yes">
             <source>%n token(s) kept</source>

@@ -240,6 +240,15 @@
         </message>
     </context>
     <context>
+        <name>ChoiceButton</name>
+        <message numerus="yes">
+            <source>%n message(s)</source>
+            <translation>
+                <numerusform>%n 条消息</numerusform>
+            </translation>
+        </message>
+    </context>
+    <context>
         <name>CodeBlock</name>
         <message>
             <source>Copy</source>
@@ -264,6 +273,80 @@
         <message>
             <source>Copied</source>
             <translation>已复制</translation>
+        </message>
+    </context>
+    <context>
+        <name>CodecCheck</name>
+        <message>
+            <source>Same next word</source>
+            <translation>下一个词相同</translation>
+        </message>
+        <message>
+            <source>Surprise at the text (NLL)</source>
+            <translation>对文本的意外程度（NLL）</translation>
+        </message>
+        <message>
+            <source>Divergence (KL)</source>
+            <translation>分布差异（KL）</translation>
+        </message>
+        <message>
+            <source>Measured on this model over {0} tokens, against 16-bit:</source>
+            <translation>在该模型上用 {0} 个词元测得，与 16 位相比：</translation>
+        </message>
+        <message>
+            <source>Below the limit, used because you chose to. Over {0} tokens:</source>
+            <translation>低于要求，因您的选择而使用。{0} 个词元测得：</translation>
+        </message>
+    </context>
+    <context>
+        <name>CodecRefusedDialog</name>
+        <message>
+            <source>Memory precision</source>
+            <translation>记忆精度</translation>
+        </message>
+        <message>
+            <source>{0} loses too much on this model</source>
+            <translation>{0} 在该模型上损失过大</translation>
+        </message>
+        <message>
+            <source>{0} was read twice: over {1} tokens its predictions with this memory precision were compared with exact ones.</source>
+            <translation>{0} 被读取了两遍：用 {1} 个词元，将此记忆精度下的预测与精确预测作了比较。</translation>
+        </message>
+        <message>
+            <source>Same next word</source>
+            <translation>下一个词相同</translation>
+        </message>
+        <message>
+            <source>Surprise at the text (NLL)</source>
+            <translation>对文本的意外程度（NLL）</translation>
+        </message>
+        <message>
+            <source>Divergence (KL)</source>
+            <translation>分布差异（KL）</translation>
+        </message>
+        <message>
+            <source>measured</source>
+            <translation>测得</translation>
+        </message>
+        <message>
+            <source>wanted</source>
+            <translation>要求</translation>
+        </message>
+        <message>
+            <source>16-bit takes more memory and loses nothing. What you choose here can be changed in the settings at any time.</source>
+            <translation>16 位占用更多内存，但没有损失。此处的选择可随时在设置中更改。</translation>
+        </message>
+        <message>
+            <source>Use it anyway</source>
+            <translation>仍然使用</translation>
+        </message>
+        <message>
+            <source>Use 16-bit</source>
+            <translation>使用 16 位</translation>
+        </message>
+        <message>
+            <source>Cancel</source>
+            <translation>取消</translation>
         </message>
     </context>
     <context>
@@ -314,10 +397,23 @@
         </message>
     </context>
     <context>
+        <name>ContextMarker</name>
+        <message numerus="yes">
+            <source>%n message(s) no longer in the model's context</source>
+            <translation>
+                <numerusform>%n 条消息已不在模型的上下文中</numerusform>
+            </translation>
+        </message>
+    </context>
+    <context>
         <name>ContextMeter</name>
         <message>
             <source>This conversation takes {0} of the {1} tokens the model can see</source>
             <translation>此对话占用模型可见的 {1} 个词元中的 {0} 个</translation>
+        </message>
+        <message>
+            <source>{0} more, and the oldest messages no longer fit</source>
+            <translation>再增加 {0} 个，最早的消息就放不下了</translation>
         </message>
     </context>
     <context>
@@ -725,6 +821,14 @@
             <source>Delete</source>
             <translation>删除</translation>
         </message>
+        <message>
+            <source>Keep when the context is full</source>
+            <translation>上下文已满时保留</translation>
+        </message>
+        <message>
+            <source>Keep no longer</source>
+            <translation>不再保留</translation>
+        </message>
     </context>
     <context>
         <name>MessageEditor</name>
@@ -780,6 +884,21 @@
         <message>
             <source>Model:</source>
             <translation>模型：</translation>
+        </message>
+        <message>
+            <source>Checking the memory precision</source>
+            <translation>正在检查记忆精度</translation>
+        </message>
+    </context>
+    <context>
+        <name>ModelNote</name>
+        <message>
+            <source>This is a base model without a chat template: it goes on with a text rather than answering, so replies may ramble or speak for you. An “instruct” or “chat” version of it answers better.</source>
+            <translation>这是没有对话模板的基础模型：它会续写文本而不是回答，因此回复可能东拉西扯，甚至替您说话。它的 “instruct” 或 “chat” 版本更适合对话。</translation>
+        </message>
+        <message>
+            <source>Got it</source>
+            <translation>知道了</translation>
         </message>
     </context>
     <context>
@@ -890,6 +1009,33 @@
         </message>
     </context>
     <context>
+        <name>QuestionCard</name>
+        <message>
+            <source>Do this from now on</source>
+            <translation>以后都这样做</translation>
+        </message>
+        <message>
+            <source>New conversation</source>
+            <translation>新对话</translation>
+        </message>
+        <message>
+            <source>Asks this in a new conversation with the same instructions</source>
+            <translation>在指令相同的新对话中提出此问题</translation>
+        </message>
+        <message>
+            <source>Cancel</source>
+            <translation>取消</translation>
+        </message>
+        <message>
+            <source>Takes the message back</source>
+            <translation>收回这条消息</translation>
+        </message>
+        <message>
+            <source>This conversation no longer fits</source>
+            <translation>此对话已放不下</translation>
+        </message>
+    </context>
+    <context>
         <name>ReasoningSection</name>
         <message>
             <source>Thinking…</source>
@@ -933,6 +1079,10 @@
         <message>
             <source>Why so much had to be read again</source>
             <translation>为什么要重新读取这么多</translation>
+        </message>
+        <message>
+            <source>Stays when the context is full</source>
+            <translation>上下文已满时保留</translation>
         </message>
     </context>
     <context>
@@ -1202,6 +1352,22 @@
             <source>Fetch ahead</source>
             <translation>预先取入</translation>
         </message>
+        <message>
+            <source>When the context is full</source>
+            <translation>上下文已满时</translation>
+        </message>
+        <message>
+            <source>The instructions and pinned messages always stay.</source>
+            <translation>指令和标记保留的消息始终保留。</translation>
+        </message>
+        <message>
+            <source>Even one that fails the check because it loses too much on a model.</source>
+            <translation>即使它在某个模型上损失过大、未通过检查。</translation>
+        </message>
+        <message>
+            <source>Any precision</source>
+            <translation>允许任何精度</translation>
+        </message>
     </context>
     <context>
         <name>ShortcutsDialog</name>
@@ -1410,6 +1576,10 @@
             <source>Only the last, unfinished block was read again.</source>
             <translation>只重新读取了最后一个未满的块。</translation>
         </message>
+        <message>
+            <source>The context was full, so the oldest messages were left out. What follows the gap has to be read again; a rolling window moves it instead.</source>
+            <translation>上下文已满，因此略去了最早的消息。空缺之后的内容都要重新读取；滚动窗口则会直接移动它们。</translation>
+        </message>
     </context>
     <context>
         <name>choices</name>
@@ -1448,6 +1618,284 @@
         <message>
             <source>{0} · about {1} of your conversations</source>
             <translation>{0} · 约可存您的 {1} 个对话</translation>
+        </message>
+        <message>
+            <source>This model's memory cannot be moved.</source>
+            <translation>该模型的记忆无法移动。</translation>
+        </message>
+        <message>
+            <source>Ask me</source>
+            <translation>询问我</translation>
+        </message>
+        <message>
+            <source>Drop the oldest turns</source>
+            <translation>略去最早的轮次</translation>
+        </message>
+        <message>
+            <source>Keep start and end</source>
+            <translation>保留开头和结尾</translation>
+        </message>
+        <message>
+            <source>Rolling window, approximate</source>
+            <translation>滚动窗口（近似）</translation>
+        </message>
+    </context>
+    <context>
+        <name>context</name>
+        <message>
+            <source>Drop the oldest turns</source>
+            <translation>略去最早的轮次</translation>
+        </message>
+        <message>
+            <source>Keep start and end</source>
+            <translation>保留开头和结尾</translation>
+        </message>
+        <message>
+            <source>Rolling window</source>
+            <translation>滚动窗口</translation>
+        </message>
+        <message>
+            <source>Ask me</source>
+            <translation>询问我</translation>
+        </message>
+        <message>
+            <source>This model's memory cannot be moved.</source>
+            <translation>该模型的记忆无法移动。</translation>
+        </message>
+        <message>
+            <source>This copy was thinned out.</source>
+            <translation>这份副本已被精简。</translation>
+        </message>
+        <message>
+            <source>The chat template leaves no place to cut at.</source>
+            <translation>对话模板没有可以切开的位置。</translation>
+        </message>
+        <message>
+            <source>A part of its memory is no longer kept.</source>
+            <translation>它的一部分记忆已不再保留。</translation>
+        </message>
+        <message>
+            <source>There is no room in memory for the moved part.</source>
+            <translation>内存中没有空间存放移动的部分。</translation>
+        </message>
+        <message>
+            <source>It needs {0} tokens. Of the {1} that the model sees, {2} leave room to answer.</source>
+            <translation>它需要 {0} 个词元。模型可见 {1} 个，其中用到 {2} 个以内才有空间回答。</translation>
+        </message>
+        <message>
+            <source>{0} with {1} tokens left out</source>
+            <translation>略去 {0}，共 {1} 个词元</translation>
+        </message>
+        <message>
+            <source>{0} tokens are read again, about {1}</source>
+            <translation>需重新读取 {0} 个词元，约 {1}</translation>
+        </message>
+        <message>
+            <source>nothing is read again</source>
+            <translation>无需重新读取</translation>
+        </message>
+        <message>
+            <source>A message that is pinned keeps its turn in the context.</source>
+            <translation>标记保留的消息会使其所在轮次留在上下文中。</translation>
+        </message>
+        <message>
+            <source>the first turn stays</source>
+            <translation>保留第一轮</translation>
+        </message>
+        <message>
+            <source>approximate</source>
+            <translation>近似</translation>
+        </message>
+    </context>
+    <context>
+        <name>errors</name>
+        <message>
+            <source>The store of what models have read was damaged and was begun anew. Your conversations are safe; they are read again when they go on.</source>
+            <translation>模型已读内容的存储已损坏，现已重新建立。您的对话是安全的，继续时会重新读取。</translation>
+        </message>
+        <message>
+            <source>What models read is not being kept on disk now: {0}</source>
+            <translation>模型读过的内容目前没有保存到磁盘：{0}</translation>
+        </message>
+        <message>
+            <source>The file of your conversations was damaged. What could be read was saved into a new one; the old file was set aside.</source>
+            <translation>您的对话文件已损坏。能读出的内容已保存到新文件，旧文件已另存。</translation>
+        </message>
+        <message>
+            <source>The model file is damaged or incomplete.</source>
+            <translation>模型文件已损坏或不完整。</translation>
+        </message>
+        <message>
+            <source>Download it again, or choose another one.</source>
+            <translation>请重新下载，或选择其他文件。</translation>
+        </message>
+        <message>
+            <source>This kind of model cannot be run yet.</source>
+            <translation>暂时无法运行这类模型。</translation>
+        </message>
+        <message>
+            <source>Choose another one; the details name what is missing.</source>
+            <translation>请选择其他模型；详情中说明了缺少什么。</translation>
+        </message>
+        <message>
+            <source>The vocabulary in the model file cannot be used.</source>
+            <translation>模型文件中的词表无法使用。</translation>
+        </message>
+        <message>
+            <source>Choose another file of this model.</source>
+            <translation>请选择该模型的其他文件。</translation>
+        </message>
+        <message>
+            <source>The model's chat template cannot show this conversation.</source>
+            <translation>该模型的对话模板无法呈现此对话。</translation>
+        </message>
+        <message>
+            <source>Another model, or a conversation without instructions, may work.</source>
+            <translation>换一个模型，或去掉指令，也许可行。</translation>
+        </message>
+        <message>
+            <source>There is not enough memory for this.</source>
+            <translation>内存不足。</translation>
+        </message>
+        <message>
+            <source>A smaller model, a shorter context or a larger budget helps.</source>
+            <translation>换用较小的模型、较短的上下文或更大的预算会有帮助。</translation>
+        </message>
+        <message>
+            <source>This memory precision loses too much on this model.</source>
+            <translation>此记忆精度在该模型上损失过大。</translation>
+        </message>
+        <message>
+            <source>Choose 16-bit, or insist on it in the settings.</source>
+            <translation>请选择 16 位，或在设置中坚持使用。</translation>
+        </message>
+        <message>
+            <source>This does not fit into what the model can see at once.</source>
+            <translation>内容超出了模型一次能看到的长度。</translation>
+        </message>
+        <message>
+            <source>Shorten the message, or choose a longer context in the settings.</source>
+            <translation>请缩短消息，或在设置中选择更长的上下文。</translation>
+        </message>
+        <message>
+            <source>What was kept of this conversation cannot be used.</source>
+            <translation>此对话已保存的状态无法使用。</translation>
+        </message>
+        <message>
+            <source>It is read again; nothing is lost.</source>
+            <translation>将重新读取，不会丢失任何内容。</translation>
+        </message>
+        <message>
+            <source>This is no longer there.</source>
+            <translation>它已不存在。</translation>
+        </message>
+        <message>
+            <source>It may have been deleted.</source>
+            <translation>可能已被删除。</translation>
+        </message>
+        <message>
+            <source>The reply was not begun.</source>
+            <translation>回复没有开始。</translation>
+        </message>
+        <message>
+            <source>Load a model and try again.</source>
+            <translation>请加载模型后重试。</translation>
+        </message>
+        <message>
+            <source>This file cannot be imported.</source>
+            <translation>无法导入此文件。</translation>
+        </message>
+        <message>
+            <source>It is damaged, or of a format that is not known.</source>
+            <translation>文件已损坏，或格式未知。</translation>
+        </message>
+        <message>
+            <source>The export cannot be written.</source>
+            <translation>无法写入导出文件。</translation>
+        </message>
+        <message>
+            <source>Choose another folder, or make room on the disk.</source>
+            <translation>请选择其他文件夹，或腾出磁盘空间。</translation>
+        </message>
+        <message>
+            <source>What models have read cannot be stored.</source>
+            <translation>模型读过的内容无法保存。</translation>
+        </message>
+        <message>
+            <source>Conversations go on; they are read again after a restart.</source>
+            <translation>对话可以继续；重启后会重新读取。</translation>
+        </message>
+        <message>
+            <source>The file of your conversations is damaged.</source>
+            <translation>您的对话文件已损坏。</translation>
+        </message>
+        <message>
+            <source>What can be read is saved into a new one at the next start.</source>
+            <translation>下次启动时，会把能读出的内容保存到新文件。</translation>
+        </message>
+        <message>
+            <source>Another program uses the file of your conversations.</source>
+            <translation>另一个程序正在使用您的对话文件。</translation>
+        </message>
+        <message>
+            <source>Close it and try again.</source>
+            <translation>请关闭它后重试。</translation>
+        </message>
+        <message>
+            <source>The disk is full.</source>
+            <translation>磁盘已满。</translation>
+        </message>
+        <message>
+            <source>Make room and try again.</source>
+            <translation>请腾出空间后重试。</translation>
+        </message>
+        <message>
+            <source>The file of your conversations cannot be opened.</source>
+            <translation>无法打开您的对话文件。</translation>
+        </message>
+        <message>
+            <source>Check the disk and the rights of its folder.</source>
+            <translation>请检查磁盘及其文件夹的权限。</translation>
+        </message>
+        <message>
+            <source>Your conversations were last opened by a newer version.</source>
+            <translation>您的对话上次由更新的版本打开。</translation>
+        </message>
+        <message>
+            <source>Update Reprise; nothing has been changed.</source>
+            <translation>请更新 Reprise；没有任何改动。</translation>
+        </message>
+        <message>
+            <source>A setting is out of its range.</source>
+            <translation>有一项设置超出范围。</translation>
+        </message>
+        <message>
+            <source>The details name it.</source>
+            <translation>详情中指出了它。</translation>
+        </message>
+        <message>
+            <source>The file is no longer there.</source>
+            <translation>文件已不存在。</translation>
+        </message>
+        <message>
+            <source>It may have been moved or deleted.</source>
+            <translation>可能已被移动或删除。</translation>
+        </message>
+        <message>
+            <source>The file may not be opened.</source>
+            <translation>没有打开此文件的权限。</translation>
+        </message>
+        <message>
+            <source>Check the rights of its folder.</source>
+            <translation>请检查其文件夹的权限。</translation>
+        </message>
+        <message>
+            <source>The file cannot be used.</source>
+            <translation>无法使用此文件。</translation>
+        </message>
+        <message>
+            <source>Check the disk it lies on.</source>
+            <translation>请检查它所在的磁盘。</translation>
         </message>
     </context>
     <context>

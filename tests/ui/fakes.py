@@ -262,6 +262,21 @@ class FakeChat:
     def context_use(self, conversation_id: str) -> tuple[int, int] | None:
         return (3953, 8192)
 
+    def set_message_pinned(self, message_id: str, is_pinned: bool) -> Message:
+        self.calls.append(("set_message_pinned", message_id, is_pinned))
+        return self.change_message(message_id, is_pinned=is_pinned)
+
+    @property
+    def full_context(self) -> FakeFullContext:
+        return FakeFullContext(self)
+
+    def change_message(self, message_id: str, **values: object) -> Message:
+        """Change a row as the store would."""
+        message = replace(self._find(message_id), **values)
+        path = self.messages[message.conversation_id]
+        path[[row.id for row in path].index(message_id)] = message
+        return message
+
     def _change(self, conversation_id: str, **values: object) -> None:
         self.rows[conversation_id] = replace(self.rows[conversation_id], **values)
         self.emit(ConversationChanged(conversation_id))
@@ -279,6 +294,28 @@ class FakeChat:
         now = datetime.now(UTC)
         number = next(self.ids)
         return Message(f"m{number}", conversation_id, None, role, text, now, status=status)
+
+
+@dataclass
+class FakeFullContext:
+    """FullContext that only remembers what it was told."""
+
+    chat: FakeChat
+
+    def choose(self, reply_id: str, policy: str) -> Message:
+        self.chat.calls.append(("choose", reply_id, policy))
+        return self.chat.change_message(reply_id, status=MessageStatus.STREAMING)
+
+    def cancel(self, reply_id: str) -> str:
+        self.chat.calls.append(("cancel", reply_id))
+        path = self.chat.messages[self.chat._find(reply_id).conversation_id]
+        text = path[-2].content
+        del path[-2:]
+        return text
+
+    def start_over(self, reply_id: str) -> Conversation:
+        self.chat.calls.append(("start_over", reply_id))
+        return self.chat.new_conversation()
 
 
 @dataclass

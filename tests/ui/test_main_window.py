@@ -10,10 +10,12 @@ from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QGuiApplication, QImage
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
 
-from app.conversation import MessageStatus
+from app.conversation import ContextChoice, ContextQuestion, MessageStatus
 from app.events import (
+    CodecAccuracy,
     ErrorReport,
     ModelFailed,
+    ModelLoaded,
     ModelLoading,
     ModelUnloaded,
     Notice,
@@ -28,6 +30,7 @@ from ui.error_dialog import ErrorDialog
 from ui.exchange import file_name
 from ui.instructions.dialog import InstructionsDialog
 from ui.main_window import MainWindow
+from ui.models.codec_refused import CodecRefusedDialog
 from ui.models.too_large import TooLargeDialog
 from ui.notifier import is_long
 from ui.window_state import WindowState
@@ -121,6 +124,70 @@ def test_too_large_a_file_is_loaded_only_after_an_answer(
     assert services.worker.calls == []
     qtbot.mouseClick(dialog.anyway, Qt.MouseButton.LeftButton)
     assert services.worker.calls == [("load_model", Path("/models/big.gguf"))]
+
+
+def test_a_refused_precision_is_told_with_its_numbers_and_two_ways_on(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    accuracy = CodecAccuracy("int8", 256, 0.0123, 0.957, 0.0211)
+    error = ErrorReport("CodecRefusedError", "int8 would lose too much.")
+    services.settings.update(kv_codec="int8")
+    for choose, changed in (
+        (lambda dialog: dialog.force, {"force_kv_codec": True, "kv_codec": "int8"}),
+        (lambda dialog: dialog.plain, {"kv_codec": "f16"}),
+    ):
+        services.emit(ModelFailed("/m/a.gguf", error, accuracy))
+        qtbot.waitUntil(lambda: shown.findChild(CodecRefusedDialog) is not None)
+        dialog = shown.findChild(CodecRefusedDialog)
+        assert "95.7 %" in dialog.text()
+        assert "+1.23 %" in dialog.text()
+        choose(dialog).click()
+        qtbot.waitUntil(lambda: shown.findChild(CodecRefusedDialog) is None)
+        assert services.worker.calls[-1] == ("load_model", Path("/m/a.gguf"))
+        for name, value in changed.items():
+            assert getattr(services.settings.value, name) == value
+    assert shown.findChild(ErrorDialog) is None
+
+
+def test_a_full_context_is_answered_in_the_chat(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    services.load()
+    shown.chat.open("c1")
+    reply = services.chat.path("c1")[-1]
+    question = ContextQuestion(900, 800, 1000, (ContextChoice("drop_oldest", 2, 300, 400, 4.0),))
+    services.chat.change_message(
+        reply.id, content="", status=MessageStatus.ASKING, question=question
+    )
+    shown.pane.question_answered.emit(reply.id, "drop_oldest", True)
+    assert ("choose", reply.id, "drop_oldest") in services.chat.calls
+    assert services.settings.value.overflow == "drop_oldest"
+    asked = services.chat.path("c1")[-2].content
+    shown.pane.composer.set_draft("and more")
+    shown.pane.question_answered.emit(reply.id, "cancel", False)
+    assert shown.pane.composer.editor.text() == f"{asked}\n\nand more"
+    first = services.chat.path("c1")[0]
+    shown.pane.pin_requested.emit(first.id, True)
+    assert services.chat.path("c1")[0].is_pinned
+    shown.pane.question_answered.emit(first.id, "start_over", False)
+    assert shown.chat.current not in (None, "c1")
+
+
+def test_a_base_model_is_explained_until_it_was_read(
+    qtbot, shown: MainWindow, services: FakeServices
+) -> None:
+    base = replace(MODEL, path="/m/base.gguf", has_chat_template=False)
+    services.emit(ModelLoaded(base))
+    qtbot.waitUntil(lambda: not shown.pane.note.isHidden())
+    assert "without a chat template" in shown.pane.note.text()
+    services.emit(ModelLoaded(MODEL))
+    qtbot.waitUntil(lambda: shown.pane.note.isHidden())
+    services.emit(ModelLoaded(base))
+    qtbot.waitUntil(lambda: not shown.pane.note.isHidden())
+    shown.pane.note.dismiss()
+    services.emit(ModelLoaded(base))
+    qtbot.wait(20)
+    assert shown.pane.note.isHidden()
 
 
 def test_dropped_conversations_are_imported(

@@ -47,19 +47,23 @@ def context_choices(model: ModelInfo | None) -> list[Choice]:
     ]
 
 
-def precision_choices(model: ModelInfo | None) -> list[Choice]:
-    """Codecs with what 1,000 tokens of this model take."""
-    names = {
+def precision_name(codec: str) -> str:
+    """Return what a codec is called."""
+    return {
         "f16": translate("choices", "16-bit"),
         "bf16": translate("choices", "16-bit, wide range"),
         "f32": translate("choices", "32-bit, exact"),
         "int8": translate("choices", "8-bit"),
         "k8v4": translate("choices", "8-bit and 4-bit"),
-    }
+    }.get(codec, codec)
+
+
+def precision_choices(model: ModelInfo | None) -> list[Choice]:
+    """Codecs with what 1,000 tokens of this model take."""
     if model is None:
-        return [Choice(codec, names[codec]) for codec in ("f16", "bf16", "f32")]
+        return [Choice(codec, precision_name(codec)) for codec in ("f16", "bf16", "f32")]
     return [
-        Choice(codec, f"{names.get(codec, codec)} · {size_text(num_bytes * 1000)}")
+        Choice(codec, f"{precision_name(codec)} · {size_text(num_bytes * 1000)}")
         for codec, num_bytes in model.kv_bytes_per_token
     ]
 
@@ -81,6 +85,18 @@ def thread_choices() -> list[Choice]:
 def timeout_choices() -> list[Choice]:
     """Idle time before a conversation leaves the fast memory."""
     return [Choice(n, seconds_text(n * 60)) for n in TIMEOUTS_MINUTES]
+
+
+def overflow_choices(model: ModelInfo | None) -> list[Choice]:
+    """Return what may be done about a conversation that no longer fits."""
+    cannot = translate("choices", "This model's memory cannot be moved.")
+    reason = "" if model is None or model.can_roll else cannot
+    return [
+        Choice("ask", translate("choices", "Ask me")),
+        Choice("drop_oldest", translate("choices", "Drop the oldest turns")),
+        Choice("keep_ends", translate("choices", "Keep start and end")),
+        Choice("rolling_window", translate("choices", "Rolling window, approximate"), reason),
+    ]
 
 
 def hot_budget_choices() -> list[Choice]:

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.events import CacheChanged, ModelInfo
 from app.settings import needs_reload
 from ui.cache import choices
+from ui.cache.codec_check import CodecCheck
 from ui.cache.setting_row import ChoiceRow, SettingRow, SliderRow, SwitchRow
 from ui.formats import count_text, size_text
 from ui.theme import Theme
@@ -23,10 +24,11 @@ PLAIN = (
     "keep_conversations_ready",
     "kv_codec",
     "context_length",
+    "overflow",
     "hot_budget_bytes",
     "cold_budget_bytes",
 )
-EXPERT = ("prefetch", "block_size", "num_threads", "session_timeout_minutes")
+EXPERT = ("prefetch", "block_size", "num_threads", "session_timeout_minutes", "force_kv_codec")
 
 
 class SettingsForm(QWidget):
@@ -40,6 +42,7 @@ class SettingsForm(QWidget):
         self._model: ModelInfo | None = None
         self._cache: CacheChanged | None = None
         self.rows = self._build_rows(theme)
+        self.accuracy = CodecCheck(theme)
         self.reload = QPushButton()
         self.reload.setProperty("kind", "primary")
         self.reload.clicked.connect(self.reload_requested)
@@ -81,6 +84,7 @@ class SettingsForm(QWidget):
         """Take over colours and sizes."""
         for row in self.rows.values():
             row.apply_theme(theme, zoom)
+        self.accuracy.apply_theme(theme, zoom)
 
     def retranslate(self) -> None:
         """Write every text in the language of the moment."""
@@ -102,6 +106,7 @@ class SettingsForm(QWidget):
             row.set_effective(effective.get(name, ""))
         reason = "" if settings.keep_conversations_ready else self.tr("Nothing is kept on disk.")
         self.rows["cold_budget_bytes"].set_unavailable(reason)
+        self.accuracy.show_model(self._model)
 
     def _show(self, name: str, row: SettingRow, value: object) -> None:
         if isinstance(row, SwitchRow):
@@ -115,6 +120,8 @@ class SettingsForm(QWidget):
                 return choices.precision_choices(self._model)
             case "context_length":
                 return choices.context_choices(self._model)
+            case "overflow":
+                return choices.overflow_choices(self._model)
             case "hot_budget_bytes":
                 return choices.hot_budget_choices()
             case "cold_budget_bytes":
@@ -159,6 +166,7 @@ class SettingsForm(QWidget):
         kinds = {
             "keep_conversations_ready": SwitchRow,
             "prefetch": SwitchRow,
+            "force_kv_codec": SwitchRow,
             "hot_budget_bytes": SliderRow,
             "cold_budget_bytes": SliderRow,
         }
@@ -178,6 +186,8 @@ class SettingsForm(QWidget):
             if name == EXPERT[0]:
                 layout.addWidget(self.more)
             layout.addWidget(self.rows[name])
+            if name == "kv_codec":
+                layout.addWidget(self.accuracy)
         layout.addWidget(self.reload)
 
     @Slot(bool)
@@ -214,6 +224,10 @@ class SettingsForm(QWidget):
                 self.tr("Context length"),
                 self.tr("How much of a conversation the model can see at once."),
             ),
+            "overflow": (
+                self.tr("When the context is full"),
+                self.tr("The instructions and pinned messages always stay."),
+            ),
             "hot_budget_bytes": (
                 self.tr("Memory budget"),
                 self.tr("RAM for conversations that go on instantly."),
@@ -237,5 +251,9 @@ class SettingsForm(QWidget):
             "session_timeout_minutes": (
                 self.tr("Give memory back after"),
                 self.tr("Idle conversations move from memory to disk."),
+            ),
+            "force_kv_codec": (
+                self.tr("Any precision"),
+                self.tr("Even one that fails the check because it loses too much on a model."),
             ),
         }

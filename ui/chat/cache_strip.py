@@ -56,6 +56,8 @@ class CacheStrip(QWidget):
         role = _ROLES.get(self._readiness.tier, "unread")
         ready_chars = self.ready_share() * sum(self._sizes())
         for index, size in enumerate(self._sizes()):
+            if not size:
+                continue
             top, bottom = self._view.row_span(index)
             if bottom > 0 and top < self.height():
                 share = min(1.0, max(0.0, ready_chars / size))
@@ -76,7 +78,8 @@ class CacheStrip(QWidget):
             draw_hatching(painter, rest, self._look.color("unread"), radius=3)
 
     def _sizes(self) -> list[int]:
-        return [max(1, len(row.message.content)) for row in self._model.rows]
+        rows = self._model.rows
+        return [0 if row.is_gone else max(1, len(row.message.content)) for row in rows]
 
     def _words(self) -> str:
         if self._readiness is None:

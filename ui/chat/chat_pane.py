@@ -9,7 +9,14 @@ from PySide6.QtGui import QGuiApplication, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QStackedLayout, QVBoxLayout, QWidget
 
 from app.conversation import Conversation, Message, Readiness
-from app.events import ModelInfo, ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued
+from app.events import (
+    ModelInfo,
+    ReplyDelta,
+    ReplyFinished,
+    ReplyProgress,
+    ReplyQueued,
+    ReplyTrimmed,
+)
 from ui.chat.cache_strip import CacheStrip
 from ui.chat.composer import Composer
 from ui.chat.empty_state import EmptyState
@@ -17,6 +24,7 @@ from ui.chat.look import Look, default_look
 from ui.chat.message_actions import Action, message_menu
 from ui.chat.message_model import MessageModel
 from ui.chat.message_view import MessageView
+from ui.chat.model_note import ModelNote
 from ui.chat.price import price_of_reading, price_words
 from ui.theme import Theme
 
@@ -32,6 +40,9 @@ class ChatPane(QWidget):
     version_requested = Signal(str, int)
     """The message on screen and the wanted 1-based version of it."""
     delete_requested = Signal(str)
+    question_answered = Signal(str, str, bool)
+    """The asking reply, a policy or another answer, and whether it is to be the rule."""
+    pin_requested = Signal(str, bool)
     draft_changed = Signal(str)
     model_requested = Signal()
 
@@ -48,12 +59,14 @@ class ChatPane(QWidget):
         self._strip.hide()
         self._empty = EmptyState(self._look, self)
         self._composer = Composer(self._look, self)
+        self._note = ModelNote(self._look, self)
         self._stack = QStackedLayout()
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self._view)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
+        layout.addWidget(self._note)
         layout.addLayout(self._stack, 1)
         layout.addWidget(self._composer)
         self._connect()
@@ -72,6 +85,11 @@ class ChatPane(QWidget):
     def empty(self) -> EmptyState:
         """What is shown without messages."""
         return self._empty
+
+    @property
+    def note(self) -> ModelNote:
+        """What is to be known of the model."""
+        return self._note
 
     @property
     def look(self) -> Look:
@@ -127,6 +145,11 @@ class ChatPane(QWidget):
         self._messages.apply_progress(event)
 
     @Slot(object)
+    def apply_trimmed(self, event: ReplyTrimmed) -> None:
+        """Take what a reply is written without."""
+        self._messages.apply_trimmed(event)
+
+    @Slot(object)
     def apply_delta(self, event: ReplyDelta) -> None:
         """Take text of a reply."""
         self._messages.apply_delta(event)
@@ -145,6 +168,7 @@ class ChatPane(QWidget):
         self._bytes_per_token = sizes.get(model.kv_codec) if model else None
         self._composer.set_model_name(self._model_name)
         self._empty.set_model_name(self._model_name)
+        self._note.set_model(model)
 
     def set_context_use(self, tokens: int | None, limit: int) -> None:
         """Show how full the context is; None when it is not known."""
@@ -157,10 +181,10 @@ class ChatPane(QWidget):
 
     def prices(self, message_id: str) -> dict[Action, str]:
         """Return what can be done with a message that costs reading, and how much of it."""
-        place = self._messages.place_of(message_id)
+        path = self._messages.in_context()
+        place = next((at for at, one in enumerate(path) if one.id == message_id), None)
         if place is None or not self._model_name:
             return {}
-        path = [row.message for row in self._messages.rows]
         last = {Action.EDIT: place + 1, Action.REGENERATE: place, Action.DELETE: place}
         return {
             action: price_words(
@@ -208,6 +232,7 @@ class ChatPane(QWidget):
         """Take over the language."""
         self._empty.retranslate()
         self._composer.retranslate()
+        self._note.retranslate()
         self._view.set_look(self._look)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -237,6 +262,7 @@ class ChatPane(QWidget):
         self._view.version_requested.connect(self.version_requested)
         self._view.continue_requested.connect(self.continue_requested)
         self._view.retry_requested.connect(self.regenerate_requested)
+        self._view.question_answered.connect(self.question_answered)
 
     def _set_look(self, look: Look) -> None:
         if look == self._look:
@@ -246,6 +272,7 @@ class ChatPane(QWidget):
         self._strip.set_look(look)
         self._empty.set_look(look)
         self._composer.set_look(look)
+        self._note.set_look(look)
 
     def _on_messages_changed(self) -> None:
         self._composer.set_busy(is_busy=self.is_busy)
@@ -260,6 +287,8 @@ class ChatPane(QWidget):
                 self.regenerate_requested.emit(message_id)
             case Action.CONTINUE:
                 self.continue_requested.emit(message_id)
+            case Action.PIN | Action.UNPIN:
+                self.pin_requested.emit(message_id, action == Action.PIN)
             case Action.DELETE:
                 self.delete_requested.emit(message_id)
 

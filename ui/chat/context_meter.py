@@ -6,6 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from app.full_context import tokens_until_full
 from ui.chat.look import Look
 from ui.chat.words import count
 
@@ -80,4 +81,9 @@ class ContextMeter(QWidget):
 
     def _explanation(self) -> str:
         words = self.tr("This conversation takes {0} of the {1} tokens the model can see")
-        return words.format(count(self._tokens or 0), count(self._limit))
+        words = words.format(count(self._tokens or 0), count(self._limit))
+        if self._tokens is None or not self.is_nearly_full:
+            return words
+        left = tokens_until_full(self._tokens, self._limit)
+        room = self.tr("{0} more, and the oldest messages no longer fit").format(count(left))
+        return f"{words}\n{room}"

@@ -8,6 +8,7 @@ from enum import StrEnum
 from PySide6.QtCore import QCoreApplication, QPoint, QRect, Signal
 from PySide6.QtWidgets import QBoxLayout, QMenu, QWidget
 
+from app.conversation import MessageStatus
 from ui.chat.look import Look
 from ui.chat.message_model import Row
 from ui.chat.parts import icon_button
@@ -25,6 +26,8 @@ class Action(StrEnum):
     EDIT = "edit"
     REGENERATE = "regenerate"
     CONTINUE = "continue"
+    PIN = "pin"
+    UNPIN = "unpin"
     DELETE = "delete"
 
 
@@ -35,12 +38,15 @@ _ICONS = {
     Action.CONTINUE: "corner-down-right",
     Action.DELETE: "trash-2",
 }
+_MENU_ICONS = {Action.PIN: "pin", Action.UNPIN: "pin-off"}
 
 
 def actions_for(row: Row) -> tuple[Action, ...]:
     """Return what can be done with a message, in the order it is shown."""
     if row.is_live:
         return (Action.COPY,)
+    if row.message.status is MessageStatus.ASKING:
+        return (Action.COPY,) if row.message.content else ()
     if row.is_user:
         return (Action.COPY, Action.EDIT, Action.DELETE)
     extra = (Action.CONTINUE,) if row.is_last else ()
@@ -71,6 +77,9 @@ class MessageActions(QWidget):
         """Appear beside a message: left of a person's field, right of a model's text."""
         self._message_id = row.message.id
         offered = actions_for(row)
+        if not offered:
+            self.hide()
+            return
         for action, button in self._buttons.items():
             button.setVisible(action in offered)
         side = QBoxLayout.Direction
@@ -113,7 +122,12 @@ def message_menu(look: Look, row: Row, parent: QWidget, *, selected: str) -> QMe
     """Return the menu of a message; each entry's data is its Action."""
     menu = QMenu(parent)
     offered = list(actions_for(row))
+    if not offered:
+        return menu
     offered.insert(1, Action.COPY_PLAIN)
+    if Action.DELETE in offered:
+        pin = Action.UNPIN if row.message.is_pinned else Action.PIN
+        offered.insert(-1, pin)
     if selected:
         offered.insert(0, Action.COPY_SELECTION)
     for action in offered:
@@ -121,8 +135,9 @@ def message_menu(look: Look, row: Row, parent: QWidget, *, selected: str) -> QMe
             menu.addSeparator()
         entry = menu.addAction(label_of(action, is_menu=True))
         entry.setData(action.value)
-        if action in _ICONS:
-            entry.setIcon(icon(_ICONS[action], look.theme.muted))
+        name = {**_ICONS, **_MENU_ICONS}.get(action)
+        if name:
+            entry.setIcon(icon(name, look.theme.muted))
     return menu
 
 
@@ -137,5 +152,7 @@ def label_of(action: Action, *, is_menu: bool = False) -> str:
         Action.EDIT: translate("MessageActions", "Edit"),
         Action.REGENERATE: translate("MessageActions", "Regenerate"),
         Action.CONTINUE: translate("MessageActions", "Continue"),
+        Action.PIN: translate("MessageActions", "Keep when the context is full"),
+        Action.UNPIN: translate("MessageActions", "Keep no longer"),
         Action.DELETE: translate("MessageActions", "Delete"),
     }[action]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Signal
 
-from app.conversation import Message, MessageStatus, Role
-from app.events import ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued
+from app.conversation import LeftOut, Message, MessageStatus, Role
+from app.events import ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued, ReplyTrimmed
 from engine.events import Channel
 
 
@@ -18,6 +18,8 @@ class Row:
 
     queue_position: None when it does not wait. edit_text: the text being edited, or None.
     is_reasoning_open: None until the person chose. is_last: nothing follows on this branch.
+    is_gone: the model no longer sees it; num_gone_before: messages right above that it no longer
+    sees; left_out: how that came.
     """
 
     message: Message
@@ -27,6 +29,9 @@ class Row:
     edit_text: str | None = None
     is_reasoning_open: bool | None = None
     is_last: bool = False
+    is_gone: bool = False
+    num_gone_before: int = 0
+    left_out: LeftOut | None = None
 
     @property
     def is_live(self) -> bool:
@@ -62,6 +67,7 @@ class MessageModel(QObject):
         self._places = {row.message.id: index for index, row in enumerate(self.rows)}
         for index, row in enumerate(self.rows):
             row.is_last = index == len(self.rows) - 1
+        self._mark_gone()
         self.reset.emit(keep)
 
     def row_of(self, message_id: str) -> Row | None:
@@ -120,7 +126,26 @@ class MessageModel(QObject):
                 num_versions=max(known.num_versions, event.message.num_versions),
             )
             row.progress, row.queue_position, row.tokens_per_second = None, None, 0.0
-            self._emit_changed(event.message.id)
+            marked = [one.message.id for one in self._mark_gone()]
+            for message_id in {event.message.id, *marked}:
+                self._emit_changed(message_id)
+
+    def apply_trimmed(self, event: ReplyTrimmed) -> None:
+        """Note what a reply is written without."""
+        if row := self.row_of(event.message_id):
+            row.message = replace(row.message, left_out=event.left_out)
+            for marked in self._mark_gone():
+                self._emit_changed(marked.message.id)
+
+    def in_context(self) -> list[Message]:
+        """Return the messages that the model sees; counts of other contexts are taken off."""
+        out = self._left_out()
+        ids = out.ids if out else ()
+        return [
+            row.message if _context_of(row.message) == ids else replace(row.message, stats=None)
+            for row in self.rows
+            if not row.is_gone
+        ]
 
     def touch(self, message_id: str) -> None:
         """Tell views that the state of a row was changed."""
@@ -128,6 +153,29 @@ class MessageModel(QObject):
 
     def _emit_changed(self, message_id: str) -> None:
         self.changed.emit(self._places[message_id])
+
+    def _left_out(self) -> LeftOut | None:
+        """Return what the latest reply was written without."""
+        for row in reversed(self.rows):
+            message = row.message
+            has_begun = bool(message.content or message.reasoning or message.left_out)
+            if not row.is_user and has_begun and message.status is not MessageStatus.ASKING:
+                return message.left_out
+        return None
+
+    def _mark_gone(self) -> list[Row]:
+        """Mark what the model no longer sees; return the rows that look different now."""
+        out = self._left_out()
+        ids = set(out.ids) if out else set()
+        changed, num_gone = [], 0
+        for row in self.rows:
+            before = (row.is_gone, row.num_gone_before, row.left_out)
+            row.is_gone, row.left_out = row.message.id in ids, out
+            row.num_gone_before = 0 if row.is_gone else num_gone
+            num_gone = num_gone + 1 if row.is_gone else 0
+            if before != (row.is_gone, row.num_gone_before, row.left_out):
+                changed.append(row)
+        return changed
 
     def _num_shared(self, messages: Sequence[Message]) -> int:
         keep = 0
@@ -150,6 +198,10 @@ class MessageModel(QObject):
             thoughts = max(row.message.reasoning, message.reasoning, key=len)
             message = replace(message, content=longest, reasoning=thoughts)
         row.message = message
+
+
+def _context_of(message: Message) -> tuple[str, ...]:
+    return message.left_out.ids if message.left_out else ()
 
 
 def _unseen(event: ReplyDelta, known: str) -> str:

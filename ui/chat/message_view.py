@@ -36,6 +36,7 @@ class MessageView(QAbstractScrollArea):
     version_requested = Signal(str, int)
     continue_requested = Signal(str)
     retry_requested = Signal(str)
+    question_answered = Signal(str, str, bool)
     scrolled = Signal()
 
     def __init__(self, model: MessageModel, look: Look, parent: QWidget | None = None) -> None:
@@ -277,6 +278,7 @@ class MessageView(QAbstractScrollArea):
         widget.version_requested.connect(self.version_requested)
         widget.continue_requested.connect(self.continue_requested)
         widget.retry_requested.connect(self.retry_requested)
+        widget.question_answered.connect(self.question_answered)
         widget.set_row(row)
         self._widgets[row.message.id] = widget
         return widget

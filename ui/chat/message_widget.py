@@ -6,12 +6,15 @@ from PySide6.QtCore import QRect, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QWidget
 
+from ui.chat.context_marker import GAP_PX as MARKER_GAP_PX
+from ui.chat.context_marker import ContextMarker
 from ui.chat.look import Look
 from ui.chat.markdown_stream import MarkdownStream
 from ui.chat.message_body import MessageBody
 from ui.chat.message_editor import MessageEditor
 from ui.chat.message_model import Row
 from ui.chat.parts import RoundedField
+from ui.chat.question_card import QuestionCard
 from ui.chat.reasoning import ReasoningSection
 from ui.chat.reply_footer import ReplyFooter
 from ui.chat.status_lines import StatusChip, WaitingLine
@@ -25,11 +28,12 @@ _BUBBLE_TOP_PX = 8
 _BUBBLE_BOTTOM_PX = 12
 _PART_GAP_PX = 10
 
-Section = ReasoningSection | WaitingLine | StatusChip | ReplyFooter
+Section = ReasoningSection | WaitingLine | StatusChip | QuestionCard | ReplyFooter
 _REPLY_SECTIONS: tuple[type[Section], ...] = (
     ReasoningSection,
     WaitingLine,
     StatusChip,
+    QuestionCard,
     ReplyFooter,
 )
 _USER_SECTIONS: tuple[type[Section], ...] = (ReplyFooter,)
@@ -47,6 +51,7 @@ class MessageWidget(QWidget):
     continue_requested = Signal(str)
     retry_requested = Signal(str)
     reasoning_toggled = Signal(str, bool)
+    question_answered = Signal(str, str, bool)
 
     def __init__(self, look: Look, row: Row, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -59,6 +64,8 @@ class MessageWidget(QWidget):
         self._places: list[tuple[QWidget, QRect]] = []
         self._fitted: tuple[int, int] | None = None
         self._sections: dict[type[Section], Section] = {}
+        self._marker: ContextMarker | None = None
+        self._top = 0
         if row.is_user:
             self._bubble = RoundedField(look, self, fill="user_bubble", radius=14)
         self._body = MessageBody(look, self._bubble or self, can_fold=row.is_user)
@@ -76,6 +83,11 @@ class MessageWidget(QWidget):
         return self._body
 
     @property
+    def marker(self) -> ContextMarker | None:
+        """The line above, if messages before this one have left the context."""
+        return self._marker
+
+    @property
     def editor(self) -> MessageEditor | None:
         """The open editor, if there is one."""
         return self._editor
@@ -87,6 +99,7 @@ class MessageWidget(QWidget):
     def set_row(self, row: Row) -> None:
         """Show the present state of a message."""
         self._row, self._fitted = row, None
+        self._show_marker()
         self._show_editor()
         self._show_content()
         for kind in _USER_SECTIONS if row.is_user else _REPLY_SECTIONS:
@@ -104,11 +117,12 @@ class MessageWidget(QWidget):
 
     def _fit(self, width: int) -> int:
         left = self._look.px(GUTTER_PX)
+        self._places = []
+        self._top = self._fit_marker(left, width)
         if self._editor is not None:
             height = self._editor.fit(width)
-            self._places = [(self._editor, QRect(left, 0, width, height))]
-            return height
-        self._places = []
+            self._places.append((self._editor, QRect(left, self._top, width, height)))
+            return self._top + height
         return self._fit_bubble(left, width) if self._bubble else self._fit_reply(left, width)
 
     def place(self) -> None:
@@ -123,7 +137,16 @@ class MessageWidget(QWidget):
         if self._bubble is not None:
             return self._bubble.geometry()
         gutter = self._look.px(GUTTER_PX)
-        return QRect(gutter, 0, self.width() - 2 * gutter, self.height())
+        height = self.height() - self._top
+        return QRect(gutter, self._top, self.width() - 2 * gutter, height)
+
+    def _fit_marker(self, left: int, width: int) -> int:
+        """Place the marker above everything; return where the message begins."""
+        if self._marker is None:
+            return 0
+        height = self._marker.fit(width)
+        self._places.append((self._marker, QRect(left, 0, width, height)))
+        return height + self._look.px(MARKER_GAP_PX)
 
     def _fit_bubble(self, left: int, width: int) -> int:
         assert self._bubble is not None
@@ -133,7 +156,9 @@ class MessageWidget(QWidget):
         self._places.append((self._body, QRect(pad_x, pad_y, inner, height)))
         outer = inner + 2 * pad_x
         bottom = pad_y + height + self._look.px(_BUBBLE_BOTTOM_PX)
-        self._places.append((self._bubble, QRect(left + width - outer, 0, outer, bottom)))
+        place = QRect(left + width - outer, self._top, outer, bottom)
+        self._places.append((self._bubble, place))
+        bottom += self._top
         footer = self._sections.get(ReplyFooter)
         if footer is not None:
             footer_height = footer.fit(width)
@@ -142,15 +167,15 @@ class MessageWidget(QWidget):
         return bottom
 
     def _fit_reply(self, left: int, width: int) -> int:
-        y = 0
+        y = self._top
         for section in self._stack():
             gap = self._look.px(6 if isinstance(section, ReplyFooter) else _PART_GAP_PX)
-            y += gap if y else 0
+            y += gap if y > self._top else 0
             height = section.fit(width)
             outer = section.natural_width(width) if isinstance(section, StatusChip) else width
             self._places.append((section, QRect(left, y, outer, height)))
             y += height
-        return max(y, self._look.px(23))
+        return max(y, self._top + self._look.px(23))
 
     def _stack(self) -> list[Section | MessageBody]:
         before, *after = [self._sections.get(kind) for kind in _REPLY_SECTIONS]
@@ -165,6 +190,18 @@ class MessageWidget(QWidget):
         self._stream.set_text(message.content)
         self._body.set_elements(self._stream.elements, is_live=self._row.is_live)
         self._body.setVisible(bool(message.content) and self._editor is None)
+
+    def _show_marker(self) -> None:
+        if not ContextMarker.is_needed(self._row):
+            if self._marker is not None:
+                self._marker.hide()
+                self._marker.deleteLater()
+                self._marker = None
+            return
+        if self._marker is None:
+            self._marker = ContextMarker(self._look, self)
+            self._marker.show()
+        self._marker.set_row(self._row)
 
     def _show_editor(self) -> None:
         text = self._row.edit_text
@@ -203,12 +240,17 @@ class MessageWidget(QWidget):
         section = kind(self._look, self)
         if isinstance(section, ReasoningSection):
             section.toggled.connect(lambda on: self.reasoning_toggled.emit(self.message_id, on))
+        elif isinstance(section, QuestionCard):
+            section.answered.connect(self._answer)
         elif isinstance(section, StatusChip):
             section.continue_requested.connect(
                 lambda: self.continue_requested.emit(self.message_id)
             )
             section.retry_requested.connect(lambda: self.retry_requested.emit(self.message_id))
         return section
+
+    def _answer(self, answer: str, is_always: bool) -> None:
+        self.question_answered.emit(self.message_id, answer, is_always)
 
     def _new_editor(self, text: str) -> MessageEditor:
         editor = MessageEditor(self._look, text, self, is_user=self._row.is_user)

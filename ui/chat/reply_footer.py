@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
 
 from app.conversation import ReplyStats
 from engine.events import MissCause
@@ -12,6 +12,7 @@ from ui.chat.message_model import Row
 from ui.chat.parts import icon_button, quiet_label
 from ui.chat.why_popover import WhyPopover
 from ui.chat.words import count, duration, rate
+from ui.icons import pixmap
 
 HEIGHT_PX = 26
 # Less than this is read within a blink and needs no excuse.
@@ -33,6 +34,9 @@ class ReplyFooter(QWidget):
         self._previous = self._step_button("chevron-left", self.tr("Earlier version"), -1)
         self._version = quiet_label(look, role="faint", parent=self)
         self._next = self._step_button("chevron-right", self.tr("Later version"), 1)
+        self._pin = QLabel(self)
+        self._pin.setPixmap(pixmap("pin", look.theme.faint, look.px(14)))
+        self._pin.setToolTip(self.tr("Stays when the context is full"))
         self._numbers = quiet_label(look, role="faint", parent=self)
         self._why = self._why_button()
         layout = QHBoxLayout(self)
@@ -42,6 +46,7 @@ class ReplyFooter(QWidget):
             layout.addStretch(1)
         for widget in (self._previous, self._version, self._next):
             layout.addWidget(widget)
+        layout.addWidget(self._pin)
         layout.addWidget(self._numbers)
         layout.addWidget(self._why)
         if not is_right:
@@ -61,7 +66,8 @@ class ReplyFooter(QWidget):
     def is_needed(row: Row) -> bool:
         """Tell whether a message has anything for this line."""
         has_numbers = row.message.stats is not None or row.tokens_per_second > 0
-        return row.message.num_versions > 1 or (has_numbers and not row.is_user)
+        is_marked = row.message.num_versions > 1 or row.message.is_pinned
+        return is_marked or (has_numbers and not row.is_user)
 
     def set_row(self, row: Row) -> None:
         """Show versions and numbers of a message."""
@@ -73,8 +79,11 @@ class ReplyFooter(QWidget):
         self._version.setText(f" {message.version}/{message.num_versions} ")
         self._previous.setEnabled(message.version > 1)
         self._next.setEnabled(message.version < message.num_versions)
+        self._pin.setVisible(message.is_pinned)
         self._numbers.setText(self._words(row))
-        self._numbers.setContentsMargins(6 if has_versions else 0, 0, 8, 0)
+        has_before = has_versions or message.is_pinned
+        self._numbers.setVisible(not row.is_user)
+        self._numbers.setContentsMargins(6 if has_before else 0, 0, 8, 0)
         self._why.setVisible(has_low_reuse(message.stats))
 
     def fit(self, width: int) -> int:

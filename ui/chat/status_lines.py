@@ -12,6 +12,7 @@ from ui.chat.look import Look
 from ui.chat.message_model import Row
 from ui.chat.parts import RoundedField, quiet_label
 from ui.chat.words import count, duration
+from ui.error_words import short_words
 from ui.icons import pixmap
 
 _BAR_PX = 3
@@ -118,6 +119,7 @@ class StatusChip(RoundedField):
         status = row.message.status
         self._is_error = status is MessageStatus.ERROR
         self._label.setText(self._words(row))
+        self.setToolTip(row.message.error)
         self._button.setText(self.tr("Retry") if self._is_error else self.tr("Continue"))
         self._button.setVisible(row.is_last)
         role = "danger" if self._is_error else "muted"
@@ -144,7 +146,8 @@ class StatusChip(RoundedField):
             return self.tr("Stopped")
         if row.message.status is MessageStatus.LENGTH:
             return self.tr("The reply reached its length limit")
-        return row.message.error or self.tr("The reply failed")
+        message = row.message
+        return short_words(message.error_kind, message.error) or self.tr("The reply failed")
 
     def _act(self) -> None:
         (self.retry_requested if self._is_error else self.continue_requested).emit()

@@ -83,6 +83,10 @@ class WhyPopover(QFrame):
                 "An earlier message or the system prompt was changed. "
                 "Everything after the change has to be read again."
             ),
+            MissCause.CONTEXT_FULL: self.tr(
+                "The context was full, so the oldest messages were left out. What follows the gap "
+                "has to be read again; a rolling window moves it instead."
+            ),
             MissCause.TEMPLATE_REWRITES_HISTORY: self.tr(
                 "This model's chat template changes earlier replies, for example it drops their "
                 "thoughts. What follows the first changed place has to be read again."

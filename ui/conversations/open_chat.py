@@ -8,8 +8,11 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from app.conversation import Conversation
 from app.errors import AppError
-from app.events import ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued
+from app.events import ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued, ReplyTrimmed
+from engine.config import Overflow
 from ui.bridge import Bridge
+from ui.chat.question_card import CANCEL, START_OVER
+from ui.error_words import short_words
 
 if TYPE_CHECKING:
     from app.services import Services
@@ -22,16 +25,19 @@ class OpenChat(QObject):
     changed = Signal(object)
     failed = Signal(str)
     message_deleted = Signal(str)
+    settings_changed = Signal()
     new_draft_changed = Signal(str)
 
     def __init__(self, services: Services, bridge: Bridge, pane: ChatPane) -> None:
         super().__init__(pane)
         self._chat = services.chat
+        self._settings = services.settings
         self._pane = pane
         self.current: str | None = None
         self.new_draft = ""
         self._connect_pane(pane)
         bridge.reply_queued.connect(self._queued)
+        bridge.reply_trimmed.connect(self._trimmed)
         bridge.reply_progress.connect(self._progressed)
         bridge.reply_delta.connect(self._grown)
         bridge.reply_finished.connect(self._finished)
@@ -56,7 +62,7 @@ class OpenChat(QObject):
             messages = self._chat.open(conversation_id)
             conversation = self._chat.conversation(conversation_id)
         except AppError as error:
-            self.failed.emit(str(error))
+            self.failed.emit(short_words(type(error).__name__, str(error)))
             return
         self.current = conversation_id
         self._pane.set_conversation(conversation, messages, conversation.draft)
@@ -86,6 +92,8 @@ class OpenChat(QObject):
         pane.continue_requested.connect(self._continue)
         pane.version_requested.connect(self._show_version)
         pane.delete_requested.connect(self._delete)
+        pane.pin_requested.connect(self._pin)
+        pane.question_answered.connect(self._answer)
         pane.draft_changed.connect(self._keep_draft)
 
     @Slot(str)
@@ -136,6 +144,34 @@ class OpenChat(QObject):
         self._show_path()
         self.message_deleted.emit(message_id)
 
+    @Slot(str, bool)
+    def _pin(self, message_id: str, is_pinned: bool) -> None:
+        self._chat.set_message_pinned(message_id, is_pinned)
+        self._show_path()
+
+    @Slot(str, str, bool)
+    def _answer(self, message_id: str, answer: str, is_always: bool) -> None:
+        """Do about a full context what was chosen."""
+        if answer == START_OVER:
+            self.open(self._chat.full_context.start_over(message_id).id)
+            return
+        if answer == CANCEL:
+            self._take_back(self._chat.full_context.cancel(message_id))
+        else:
+            if is_always:
+                self._settings.update(overflow=answer)
+                self.settings_changed.emit()
+            self._chat.full_context.choose(message_id, Overflow(answer))
+        self._show_path()
+
+    def _take_back(self, text: str) -> None:
+        """Let a message that was not sent be written on, beside what was written since."""
+        if text:
+            written = self._pane.composer.editor.text()
+            whole = "\n\n".join(filter(None, (text, written)))
+            self._pane.composer.set_draft(whole)
+            self._keep_draft(whole)
+
     @Slot(str)
     def _keep_draft(self, text: str) -> None:
         if self.current is None:
@@ -148,6 +184,11 @@ class OpenChat(QObject):
     def _queued(self, event: ReplyQueued) -> None:
         if event.conversation_id == self.current:
             self._pane.apply_queued(event)
+
+    @Slot(ReplyTrimmed)
+    def _trimmed(self, event: ReplyTrimmed) -> None:
+        if event.conversation_id == self.current:
+            self._pane.apply_trimmed(event)
 
     @Slot(ReplyProgress)
     def _progressed(self, event: ReplyProgress) -> None:

@@ -52,9 +52,10 @@ class ModelButton(QAbstractButton):
 
     def show_loading(self, event: ModelLoading, name: str) -> None:
         """Show how far a load is."""
-        self._show(
-            self.tr("Loading {0}").format(name), percent_text(event.fraction), event.fraction
-        )
+        words = self.tr("Loading {0}").format(name)
+        if event.stage == "measuring":
+            words = self.tr("Checking the memory precision")
+        self._show(words, percent_text(event.fraction), event.fraction)
 
     def sizeHint(self) -> QSize:
         name = min(MAX_NAME, QFontMetrics(self._name_font).horizontalAdvance(self._name) + 2)

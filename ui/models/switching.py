@@ -28,6 +28,8 @@ class ModelSwitch(QObject):
     """A file that was opened or dropped, and its MemoryEstimate, which does not fit."""
     loading = Signal(ModelLoading, str)
     failed = Signal(ErrorReport)
+    refused = Signal(Path, object)
+    """A model whose memory precision loses too much, and the CodecAccuracy measured."""
 
     def __init__(self, services: Services, bridge: Bridge, window: QWidget) -> None:
         super().__init__(window)
@@ -123,7 +125,10 @@ class ModelSwitch(QObject):
     @Slot(ModelFailed)
     def _failed(self, event: ModelFailed) -> None:
         self._set(None)
-        self.failed.emit(event.error)
+        if event.accuracy is not None:
+            self.refused.emit(Path(event.path), event.accuracy)
+        else:
+            self.failed.emit(event.error)
 
     def _set(self, info: ModelInfo | None) -> None:
         self.is_loading = False
