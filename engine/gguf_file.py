@@ -11,6 +11,7 @@ import math
 import mmap
 import re
 import struct
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,9 @@ class GGUFFile:
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(_join_tensors(parts))
         self.paths: tuple[Path, ...] = tuple(part.path for part in parts)
         self.size_bytes = sum(part.size for part in parts)
+        self._buffers = [part.buffer for part in parts]
         self._maps: list[NDArray[np.uint8]] = [
-            np.frombuffer(part.buffer, dtype=np.uint8) for part in parts
+            np.frombuffer(buffer, dtype=np.uint8) for buffer in self._buffers
         ]
 
     @classmethod
@@ -121,9 +123,16 @@ class GGUFFile:
             )
         return value
 
+    def release_pages(self) -> None:
+        """Let go of the memory of what was read; reading it again fetches it from the file."""
+        if sys.platform != "win32":  # there, the system trims a mapping on its own
+            for buffer in self._buffers:
+                buffer.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Give the files back once the last array from data() is gone."""
         self._maps.clear()
+        self._buffers.clear()
 
 
 class _Part:

@@ -113,7 +113,9 @@ def _load_runner(
             lazy = load_model(file, model_config, Compute(), is_lazy=True)
             if NativeRunner.supports(lazy, config.kv_codec):
                 on_progress(LoadProgress(0.5, "kernels"))
-                return NativeRunner(lazy, num_threads=num_threads)
+                runner = NativeRunner(lazy, num_threads=num_threads)
+                file.release_pages()
+                return runner
         compute = choose_compute(config.compute, config.device, config.cache_dir)
         model = load_model(
             file, model_config, compute, on_progress=on_progress, is_cancelled=is_cancelled

@@ -15,6 +15,7 @@ import numpy as np
 from engine.config import KVCodec
 from engine.kernels.context import (
     Context,
+    HugeBytes,
     Limits,
     PackedMatrix,
     Program,
@@ -127,12 +128,11 @@ class Packed:
 
     def __init__(self, model: Llama, context: Context) -> None:
         self._context = context
-        self._matrices: dict[int, PackedMatrix] = {}
-        for module in model.modules():
-            if isinstance(module, QuantLinear):
-                self._matrices[id(module)] = context.pack(
-                    module.data, int(module.ggml_type), module.shape
-                )
+        linears = [module for module in model.modules() if isinstance(module, QuantLinear)]
+        room = HugeBytes(sum(context.packed_bytes(int(m.ggml_type), m.shape) for m in linears))
+        self._matrices: dict[int, PackedMatrix] = {
+            id(m): context.pack(m.data, int(m.ggml_type), m.shape, room) for m in linears
+        }
 
     def __getitem__(self, linear: QuantLinear) -> PackedMatrix:
         return self._matrices[id(linear)]
