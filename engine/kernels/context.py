@@ -69,8 +69,8 @@ class Limits:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes one thread needs, for an unpacked tile or a tile of attention."""
-        unpacked = self.max_columns * 32 + self.max_columns // 32 * 2 * 16 * 4
+        """Bytes one thread needs, for two unpacked tiles or a tile of attention."""
+        unpacked = 2 * (self.max_columns * 32 + self.max_columns // 32 * 2 * 16 * 4)
         tile = 2 * self.head_dim * (_TILE_ROWS + _TILE_KEYS) + (_TILE_KEYS + 12) * _TILE_ROWS
         row = max(self.max_columns, self.num_heads * self.head_dim, 1024)
         return max(unpacked, 4 * tile, 4 * row) + ALIGNMENT_BYTES & -ALIGNMENT_BYTES
@@ -97,13 +97,9 @@ class HugeBytes:
         Raises: OutOfMemoryError.
         """
         try:
-            reserved = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES)
+            whole = np.frombuffer(_anonymous(num_bytes + HUGE_PAGE_BYTES), np.uint8)
         except (OSError, ValueError, OverflowError) as error:
             raise OutOfMemoryError("There is not enough memory for this model.") from error
-        if sys.platform == "linux":
-            with contextlib.suppress(OSError):  # a kernel without huge pages
-                reserved.madvise(mmap.MADV_HUGEPAGE)
-        whole = np.frombuffer(reserved, np.uint8)
         self._left = whole[-whole.ctypes.data % HUGE_PAGE_BYTES :]
 
     def take(self, num_bytes: int) -> npt.NDArray[np.uint8]:
@@ -112,6 +108,16 @@ class HugeBytes:
         assert len(piece) == num_bytes
         self._left = self._left[num_bytes + (-num_bytes % ALIGNMENT_BYTES) :]
         return piece
+
+
+def _anonymous(num_bytes: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, num_bytes)
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 class QuantizedActs:

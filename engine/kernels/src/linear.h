@@ -30,8 +30,10 @@ struct Q8S {
     static constexpr bool kHasMin = false, kHasHalves = false, kIsSigned = true;
 };
 
-// Activation rows that share one pass over an unpacked tile.
-constexpr int kBlock = 6;
+// Activation rows and neighbouring unpacked tiles that are multiplied at once: as many sums as
+// stay in registers, and every activation is loaded once for all the tiles.
+constexpr int kBlock = 4;
+constexpr int kTiles = 2;
 
 template <class Q>
 struct Layout {
@@ -58,6 +60,9 @@ RP_INLINE W unpack(const uint8_t* p) {
     }
 }
 
+// How far ahead of the multiplication weights are fetched: what memory delivers in its latency.
+constexpr int kAhead = 2048;
+
 // Weights as they lie in memory, or as a tile unpacked before: 16-bit quants and float scales.
 template <class Q>
 struct Packed {
@@ -67,7 +72,10 @@ struct Packed {
         return widen<Q::kIsSigned>(unpack<Q, J>(p));
     }
     RP_INLINE_MEMBER F scale(int i) const { return fload_f16(p + Layout<Q>::kQuants + 2 * R * i); }
-    RP_INLINE_MEMBER void next() { p += Layout<Q>::kGroup; }
+    RP_INLINE_MEMBER void next() {
+        prefetch<Layout<Q>::kGroup>(p + kAhead);
+        p += Layout<Q>::kGroup;
+    }
 };
 
 template <class Q>
@@ -102,69 +110,79 @@ RP_INLINE Rows<M> rows_of(const RpActs& acts, int64_t first) {
     return rows;
 }
 
-// Integer sums of one group for M rows; high: of columns 16..31 where halves are scaled apart.
-template <class Q, int M>
+// Integer sums of one group for M rows of N tiles, row by row; high: of columns 16..31 where
+// halves are scaled apart.
+template <class Q, int M, int N>
 struct GroupSums {
-    I low[M], high[Q::kHasHalves ? M : 1];
+    I low[M * N], high[Q::kHasHalves ? M * N : 1];
 };
 
-template <class Q, int M>
+template <class Q, int M, int N>
 RP_INLINE void begin_group(const RpActs& acts, const Rows<M>& rows, int64_t g,
-                           GroupSums<Q, M>& sums) {
-    each<M>([&](auto m) RP_LAMBDA {
-        const int32_t* s = acts.sums + 2 * (rows.meta[m] + g);
+                           GroupSums<Q, M, N>& sums) {
+    each<M * N>([&](auto i) RP_LAMBDA {
+        const int32_t* s = acts.sums + 2 * (rows.meta[i / N] + g);
         if constexpr (Q::kOffset == 0) {
-            sums.low[m] = iset(0);
+            sums.low[i] = iset(0);
         } else if constexpr (Q::kHasHalves) {
-            sums.low[m] = iset(-Q::kOffset * s[0]);
-            sums.high[m] = iset(-Q::kOffset * s[1]);
+            sums.low[i] = iset(-Q::kOffset * s[0]);
+            sums.high[i] = iset(-Q::kOffset * s[1]);
         } else {
-            sums.low[m] = iset(-Q::kOffset * (s[0] + s[1]));
+            sums.low[i] = iset(-Q::kOffset * (s[0] + s[1]));
         }
     });
 }
 
-template <class Q, int M, class Source>
-RP_INLINE void multiply_group(const Source& source, const Rows<M>& rows, int64_t g,
-                              GroupSums<Q, M>& sums) {
+template <class Q, int M, int N, class Source>
+RP_INLINE void multiply_group(const Source (&source)[N], const Rows<M>& rows, int64_t g,
+                              GroupSums<Q, M, N>& sums) {
     each<8>([&](auto j) RP_LAMBDA {
         constexpr int J = j;
-        const Pair w = source.template vector<J>();
+        Pair w[N];
+        each<N>([&](auto n) RP_LAMBDA { w[n] = source[n].template vector<J>(); });
         each<M>([&](auto m) RP_LAMBDA {
             const Pair a = broadcast_pair(rows.q[m] + 32 * g + 4 * J);
-            if constexpr (Q::kHasHalves && J >= 4)
-                sums.high[m] = dot(sums.high[m], w, a);
-            else
-                sums.low[m] = dot(sums.low[m], w, a);
+            each<N>([&](auto n) RP_LAMBDA {
+                constexpr int i = m * N + n;
+                if constexpr (Q::kHasHalves && J >= 4)
+                    sums.high[i] = dot(sums.high[i], w[n], a);
+                else
+                    sums.low[i] = dot(sums.low[i], w[n], a);
+            });
         });
     });
 }
 
-template <class Q, int M, class Source>
-RP_INLINE void add_group(const Source& source, const RpActs& acts, const Rows<M>& rows, int64_t g,
-                         const GroupSums<Q, M>& sums, F (&total)[M]) {
-    const F d = source.scale(0);
-    const F second = Layout<Q>::kScales == 2 ? source.scale(1) : fzero();
-    each<M>([&](auto m) RP_LAMBDA {
-        const int64_t at = rows.meta[m] + g;
-        F t = fmul(fcvt(sums.low[m]), d);
-        if constexpr (Q::kHasHalves) t = ffma(fcvt(sums.high[m]), second, t);
-        total[m] = ffma(t, fset(acts.d[at]), total[m]);
-        if constexpr (Q::kHasMin) total[m] = ffma(second, fset(acts.ds[at]), total[m]);
+template <class Q, int M, int N, class Source>
+RP_INLINE void add_group(const Source (&source)[N], const RpActs& acts, const Rows<M>& rows,
+                         int64_t g, const GroupSums<Q, M, N>& sums, F (&total)[M * N]) {
+    each<N>([&](auto n) RP_LAMBDA {
+        const F d = source[n].scale(0);
+        const F second = Layout<Q>::kScales == 2 ? source[n].scale(1) : fzero();
+        each<M>([&](auto m) RP_LAMBDA {
+            constexpr int i = m * N + n;
+            const int64_t at = rows.meta[m] + g;
+            F t = fmul(fcvt(sums.low[i]), d);
+            if constexpr (Q::kHasHalves) t = ffma(fcvt(sums.high[i]), second, t);
+            total[i] = ffma(t, fset(acts.d[at]), total[i]);
+            if constexpr (Q::kHasMin) total[i] = ffma(second, fset(acts.ds[at]), total[i]);
+        });
     });
 }
 
-// One tile times M activation rows.
-template <class Q, int M, class Source>
-RP_INLINE void multiply_tile(Source source, const RpActs& acts, int64_t first, F (&total)[M]) {
+// N tiles times M activation rows.
+template <class Q, int M, int N, class Source>
+RP_INLINE void multiply_tiles(Source (&source)[N], const RpActs& acts, int64_t first,
+                              F (&total)[M * N]) {
     const Rows<M> rows = rows_of<M>(acts, first);
     const int64_t groups = acts.width / 32;
-    each<M>([&](auto m) RP_LAMBDA { total[m] = fzero(); });
-    for (int64_t g = 0; g < groups; ++g, source.next()) {
-        GroupSums<Q, M> sums;
-        begin_group<Q, M>(acts, rows, g, sums);
-        multiply_group<Q, M>(source, rows, g, sums);
-        add_group<Q, M>(source, acts, rows, g, sums, total);
+    each<M * N>([&](auto i) RP_LAMBDA { total[i] = fzero(); });
+    for (int64_t g = 0; g < groups; ++g) {
+        GroupSums<Q, M, N> sums;
+        begin_group<Q, M, N>(acts, rows, g, sums);
+        multiply_group<Q, M, N>(source, rows, g, sums);
+        add_group<Q, M, N>(source, acts, rows, g, sums, total);
+        each<N>([&](auto n) RP_LAMBDA { source[n].next(); });
     }
 }
 
@@ -186,28 +204,37 @@ RP_INLINE void store_tile(const RpMatrix& matrix, int64_t tile, int64_t row, F s
     }
 }
 
-template <class Q, int M, class Source>
-static void multiply_rows(const Source& source, const RpMatrix& matrix, const RpActs& acts,
+template <class Q, int M, int N, class Source>
+static void multiply_rows(const Source (&sources)[N], const RpMatrix& matrix, const RpActs& acts,
                           int64_t tile, int64_t first) {
-    F sum[M];
-    multiply_tile<Q, M>(source, acts, first, sum);
-    each<M>([&](auto m) RP_LAMBDA { store_tile(matrix, tile, first + m, sum[m]); });
+    Source source[N];
+    each<N>([&](auto n) RP_LAMBDA { source[n] = sources[n]; });
+    F sum[M * N];
+    multiply_tiles<Q, M, N>(source, acts, first, sum);
+    each<M * N>(
+        [&](auto i) RP_LAMBDA { store_tile(matrix, tile + i % N, first + i / N, sum[i]); });
 }
 
 // All rows, in blocks of at most MAX.
-template <class Q, int MAX, class Source>
-static void multiply_all(const Source& source, const RpMatrix& matrix, const RpActs& acts,
+template <class Q, int MAX, int N, class Source>
+static void multiply_all(const Source (&sources)[N], const RpMatrix& matrix, const RpActs& acts,
                          int64_t tile, int64_t rows) {
     int64_t first = 0;
     for (; first + MAX <= rows; first += MAX)
-        multiply_rows<Q, MAX>(source, matrix, acts, tile, first);
-    for (; first + 2 <= rows; first += 2) multiply_rows<Q, 2>(source, matrix, acts, tile, first);
-    if (first < rows) multiply_rows<Q, 1>(source, matrix, acts, tile, first);
+        multiply_rows<Q, MAX>(sources, matrix, acts, tile, first);
+    for (; first + 2 <= rows; first += 2) multiply_rows<Q, 2>(sources, matrix, acts, tile, first);
+    if (first < rows) multiply_rows<Q, 1>(sources, matrix, acts, tile, first);
 }
 
 template <class Q, int... J>
 RP_INLINE void unpack_group(const uint8_t* p, uint8_t* out, std::integer_sequence<int, J...>) {
     (store_pair(out + 2 * J * Layout<Q>::kVector, widen<Q::kIsSigned>(unpack<Q, J>(p))), ...);
+}
+
+// Bytes of one unpacked tile.
+template <class Q>
+constexpr int64_t unpacked_bytes(int64_t groups) {
+    return groups * (16 * Layout<Q>::kVector + Layout<Q>::kScales * R * sizeof(float));
 }
 
 template <class Q>
@@ -226,48 +253,71 @@ static Unpacked<Q> unpack_tile(const uint8_t* p, int64_t groups, uint8_t* scratc
 
 constexpr int64_t kUnpackRows = 8;
 
-template <class Q>
-static void multiply(const RpMatrix& matrix, const RpActs& acts, int64_t tile, int64_t rows,
-                     uint8_t* scratch) {
-    const int64_t groups = acts.width / 32;
-    const uint8_t* p = matrix.data + tile * groups * Layout<Q>::kGroup;
-    if (rows < kUnpackRows)
-        return multiply_all<Q, 4>(Packed<Q>{p}, matrix, acts, tile, rows);
-    multiply_all<Q, kBlock>(unpack_tile<Q>(p, groups, scratch), matrix, acts, tile, rows);
+template <class Q, int N>
+static void multiply_unpacked(const RpMatrix& matrix, const RpActs& acts, int64_t tile,
+                              int64_t rows, uint8_t* scratch) {
+    const int64_t groups = acts.width / 32, tile_bytes = groups * Layout<Q>::kGroup;
+    Unpacked<Q> sources[N];
+    each<N>([&](auto n) RP_LAMBDA {
+        sources[n] = unpack_tile<Q>(matrix.data + (tile + n) * tile_bytes, groups,
+                                    scratch + n * unpacked_bytes<Q>(groups));
+    });
+    multiply_all<Q, kBlock>(sources, matrix, acts, tile, rows);
 }
 
-static void multiply_kind(const RpMatrix& matrix, const RpActs& acts, int64_t tile, int64_t rows,
-                          uint8_t* scratch) {
-    switch (matrix.kind) {
-        case RP_Q4A: return multiply<Q4A>(matrix, acts, tile, rows, scratch);
-        case RP_Q4S: return multiply<Q4S>(matrix, acts, tile, rows, scratch);
-        case RP_Q5A: return multiply<Q5A>(matrix, acts, tile, rows, scratch);
-        case RP_Q5S: return multiply<Q5S>(matrix, acts, tile, rows, scratch);
-        case RP_Q6S: return multiply<Q6S>(matrix, acts, tile, rows, scratch);
-        default: return multiply<Q8S>(matrix, acts, tile, rows, scratch);
+// Neighbouring tiles of one matrix.
+template <class Q>
+static void multiply(const RpMatrix& matrix, const RpActs& acts, int64_t tile, int64_t end,
+                     int64_t rows, uint8_t* scratch) {
+    if (rows >= kUnpackRows) {
+        for (; tile + kTiles <= end; tile += kTiles)
+            multiply_unpacked<Q, kTiles>(matrix, acts, tile, rows, scratch);
+        if (tile < end) multiply_unpacked<Q, 1>(matrix, acts, tile, rows, scratch);
+        return;
+    }
+    const int64_t tile_bytes = acts.width / 32 * Layout<Q>::kGroup;
+    for (; tile < end; ++tile) {
+        const Packed<Q> source[1] = {{matrix.data + tile * tile_bytes}};
+        multiply_all<Q, 4>(source, matrix, acts, tile, rows);
     }
 }
 
-// Tile number `tile` of all matrices laid end to end.
-RP_INLINE void linear_tile(const RpLinear& args, int64_t tile, int64_t rows, uint8_t* scratch) {
-    for (int32_t i = 0; i < args.num_matrices; ++i) {
-        const int64_t tiles = (args.matrices[i].num_rows + R - 1) / R;
-        if (tile < tiles) return multiply_kind(args.matrices[i], *args.acts, tile, rows, scratch);
-        tile -= tiles;
+static void multiply_kind(const RpMatrix& matrix, const RpActs& acts, int64_t tile, int64_t end,
+                          int64_t rows, uint8_t* scratch) {
+    switch (matrix.kind) {
+        case RP_Q4A: return multiply<Q4A>(matrix, acts, tile, end, rows, scratch);
+        case RP_Q4S: return multiply<Q4S>(matrix, acts, tile, end, rows, scratch);
+        case RP_Q5A: return multiply<Q5A>(matrix, acts, tile, end, rows, scratch);
+        case RP_Q5S: return multiply<Q5S>(matrix, acts, tile, end, rows, scratch);
+        case RP_Q6S: return multiply<Q6S>(matrix, acts, tile, end, rows, scratch);
+        default: return multiply<Q8S>(matrix, acts, tile, end, rows, scratch);
+    }
+}
+
+RP_INLINE int64_t tiles_of(const RpMatrix& matrix) { return (matrix.num_rows + R - 1) / R; }
+
+// Tiles first..last-1 of all matrices laid end to end.
+RP_INLINE void linear_tiles(const RpLinear& args, int64_t first, int64_t last, int64_t rows,
+                            uint8_t* scratch) {
+    for (int32_t i = 0; i < args.num_matrices && last > 0; ++i) {
+        const RpMatrix& matrix = args.matrices[i];
+        const int64_t tiles = tiles_of(matrix), end = last < tiles ? last : tiles;
+        if (first < end) multiply_kind(matrix, *args.acts, first, end, rows, scratch);
+        first = first < tiles ? 0 : first - tiles;
+        last -= tiles;
     }
 }
 
 RP_INLINE int64_t num_tiles(const RpLinear& args) {
     int64_t total = 0;
-    for (int32_t i = 0; i < args.num_matrices; ++i)
-        total += (args.matrices[i].num_rows + R - 1) / R;
+    for (int32_t i = 0; i < args.num_matrices; ++i) total += tiles_of(args.matrices[i]);
     return total;
 }
 
-// Neighbouring tiles that one thread takes at once.
+// Neighbouring tiles that one thread takes at once; even, so that they pair up.
 RP_INLINE int64_t tiles_per_piece(const RpLinear& args, const rp::Worker& worker) {
     const int64_t fair = num_tiles(args) / (8 * worker.num_threads);
-    return fair < 1 ? 1 : fair > 64 ? 64 : fair;
+    return fair < kTiles ? kTiles : fair > 64 ? 64 : fair / kTiles * kTiles;
 }
 
 static int64_t count_linear(const void* pointer, const rp::Worker& worker) {
@@ -282,8 +332,8 @@ static void linear(const void* pointer, const rp::Worker& worker, int64_t piece)
     const RpStep& step = *worker.step;
     const int64_t rows = args.is_logit_rows ? step.num_logit_rows : step.num_rows;
     const int64_t total = num_tiles(args), size = tiles_per_piece(args, worker);
-    for (int64_t tile = piece * size; tile < (piece + 1) * size && tile < total; ++tile)
-        linear_tile(args, tile, rows, worker.scratch);
+    const int64_t last = (piece + 1) * size < total ? (piece + 1) * size : total;
+    linear_tiles(args, piece * size, last, rows, worker.scratch);
 }
 
 }  // namespace RP_NS

@@ -15,6 +15,12 @@ RP_INLINE void each(Fn fn) {
     each_of(fn, std::make_integer_sequence<int, N>());
 }
 
+// Ask for BYTES bytes before they are needed; harmless beyond the end of an array.
+template <int BYTES>
+RP_INLINE void prefetch(const uint8_t* p) {
+    for (int i = 0; i < BYTES; i += 64) RP_PREFETCH(p + i);
+}
+
 // e^x to about 2 ulp; 0 below -87. Source: Cephes expf.
 RP_INLINE F fexp(F x) {
     const F clamped = fminv(fmaxv(x, fset(-87.0f)), fset(88.0f));

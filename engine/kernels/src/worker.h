@@ -15,6 +15,15 @@
 #define RP_LAMBDA __attribute__((always_inline))
 #endif
 
+#if defined(_MSC_VER) && defined(_M_X64)
+#include <intrin.h>
+#define RP_PREFETCH(p) _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0)
+#elif defined(_MSC_VER)
+#define RP_PREFETCH(p) __prefetch(p)
+#else
+#define RP_PREFETCH(p) __builtin_prefetch(p)
+#endif
+
 namespace rp {
 
 constexpr int kDenseRows = 8;  // items with fewer batch rows are attended row by row
