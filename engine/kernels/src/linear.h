@@ -242,11 +242,10 @@ static Unpacked<Q> unpack_tile(const uint8_t* p, int64_t groups, uint8_t* scratc
     uint8_t* quants = scratch;
     float* scales = reinterpret_cast<float*>(scratch + groups * 16 * Layout<Q>::kVector);
     const Unpacked<Q> result{quants, scales};
-    for (int64_t g = 0; g < groups; ++g, p += Layout<Q>::kGroup) {
-        unpack_group<Q>(p, quants, std::make_integer_sequence<int, 8>());
+    for (Packed<Q> source{p}; groups > 0; --groups, source.next()) {
+        unpack_group<Q>(source.p, quants, std::make_integer_sequence<int, 8>());
         quants += 16 * Layout<Q>::kVector;
-        for (int i = 0; i < Layout<Q>::kScales; ++i, scales += R)
-            fstore(scales, Packed<Q>{p}.scale(i));
+        for (int i = 0; i < Layout<Q>::kScales; ++i, scales += R) fstore(scales, source.scale(i));
     }
     return result;
 }
