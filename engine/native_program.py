@@ -39,6 +39,7 @@ from engine.kernels.structs import (
     PackedSlab,
     Rope,
     Rotated,
+    Select,
     Slab,
     Trig,
 )
@@ -204,11 +205,19 @@ class ProgramBuilder:
         self._linear(buffers.normed, _parts(block.qkv), buffers.qkv)
         self._rope(block)
         self._attend(block)
+        if block is self._model.blk[-1]:
+            self._select(buffers.attended)
         self._branch(buffers.attended, block.attn_output, block.post_attention_norm)
         self._norm(block.ffn_norm, buffers.normed)
         self._linear(buffers.normed, _parts(block.gate_up), buffers.gate_up)
         self._gate(block)
         self._branch(buffers.gated, block.ffn_down, block.post_ffw_norm)
+
+    def _select(self, acts: QuantizedActs) -> None:
+        """Go on with the rows whose logits are wanted: nothing else depends on the others."""
+        x = self._buffers.x
+        args = Select(pointer(x), ctypes.pointer(acts.struct), x.shape[1])
+        self._program.add(OpKind.SELECT, args, x, acts)
 
     def _norm(
         self, norm: NormModule | None, acts: QuantizedActs, *, is_logit_rows: bool = False

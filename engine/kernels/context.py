@@ -212,10 +212,15 @@ class Program:
         self._kept: list[object] = []
         self.ops: ctypes.Array[Op] = (Op * 0)()
         self.num_ops = 0
+        self._is_tail = False
 
     def add(self, kind: OpKind, args: ctypes.Structure, *kept: object) -> None:
-        """Append an operation; ``kept`` lives as long as the program."""
-        self._ops.append(Op(int(kind), 0, address(args)))
+        """Append an operation; ``kept`` lives as long as the program.
+
+        After SELECT, operations see only the rows whose logits are wanted.
+        """
+        self._ops.append(Op(int(kind), int(self._is_tail), address(args)))
+        self._is_tail = self._is_tail or kind is OpKind.SELECT
         self._kept.extend((args, *kept))
         self.num_ops = len(self._ops)
         self.ops = (Op * self.num_ops)(*self._ops)

@@ -18,6 +18,7 @@ class OpKind(IntEnum):
     ROPE = 5
     ATTEND = 6
     MERGE = 7
+    SELECT = 8
 
 
 class Activation(IntEnum):
@@ -262,10 +263,21 @@ class Attend(Structure):
     )
 
 
+class Select(Structure):
+    """Keep only the rows whose logits are wanted."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("acts", POINTER(Acts)),
+        ("width", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class Op(Structure):
     """One operation of a program."""
 
-    _fields_ = (("kind", c_int32), ("reserved", c_int32), ("args", c_void_p))
+    _fields_ = (("kind", c_int32), ("is_tail", c_int32), ("args", c_void_p))
 
 
 class ContextSizes(Structure):

@@ -1,6 +1,7 @@
 #include "context.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "gguf_blocks.h"
 #include "pack.h"
@@ -44,11 +45,11 @@ Context::Context(const Table& table, const ContextSizes& sizes, const GroupShape
         builders_.emplace_back(sizes.num_threads, sizes.partial_rows);
 }
 
-Worker Context::worker(int thread) {
+Worker Context::worker(int thread, const RpStep& step) {
     const auto base = reinterpret_cast<uintptr_t>(scratch_.data());
     const int64_t shift = static_cast<int64_t>((kAlign - base % kAlign) % kAlign);
     Worker worker{};
-    worker.step = step_;
+    worker.step = &step;
     worker.plans = plans_.data();
     worker.partials = {sums_.data(), stats_.data()};
     worker.scratch = scratch_.data() + shift + thread * sizes_.scratch_bytes;
@@ -71,14 +72,25 @@ void Context::work_on(const RpOp& op, Progress& progress, const Worker& worker) 
 
 void Context::work(void* pointer, int thread) {
     Context& self = *static_cast<Context*>(pointer);
-    const Worker worker = self.worker(thread);
+    const Worker workers[2] = {self.worker(thread, *self.step_),
+                               self.worker(thread, self.tail_step_)};
     for (size_t i = 0; i < self.progress_.size(); ++i)
-        self.work_on(self.ops_[i], self.progress_[i], worker);
+        self.work_on(self.ops_[i], self.progress_[i], workers[self.ops_[i].is_tail]);
+}
+
+// The step as operations after a selection see it.
+void Context::prepare_tail(const RpStep& step) {
+    tail_rows_.resize(static_cast<size_t>(step.num_logit_rows));
+    std::iota(tail_rows_.begin(), tail_rows_.end(), 0);
+    tail_step_ = step;
+    tail_step_.num_rows = step.num_logit_rows;
+    tail_step_.logit_rows = tail_rows_.data();
 }
 
 void Context::run(const RpOp* ops, int32_t num_ops, const RpStep& step) {
     ops_ = ops;
     step_ = &step;
+    prepare_tail(step);
     if (progress_.size() != static_cast<size_t>(num_ops))
         progress_ = std::vector<Progress>(static_cast<size_t>(num_ops));
     for (Progress& progress : progress_) {

@@ -38,7 +38,8 @@ private:
 
     static void work(void* context, int thread);
     void work_on(const RpOp& op, Progress& progress, const Worker& worker);
-    Worker worker(int thread);
+    Worker worker(int thread, const RpStep& step);
+    void prepare_tail(const RpStep& step);
 
     const Table& table_;
     const ContextSizes sizes_;
@@ -51,6 +52,8 @@ private:
     std::vector<Progress> progress_;
     const RpOp* ops_ = nullptr;
     const RpStep* step_ = nullptr;
+    RpStep tail_step_{};  // of the selected rows alone
+    std::vector<int32_t> tail_rows_;
     Pool pool_;  // last: its threads use everything above
 };
 

@@ -69,6 +69,28 @@ static void norm(const void* pointer, const rp::Worker& worker, int64_t row) {
     if (args.acts) quantize_row(out, *args.acts, row);
 }
 
+template <class T>
+RP_INLINE void move_row(T* rows, int64_t width, int64_t from, int64_t to) {
+    std::memcpy(rows + to * width, rows + from * width, sizeof(T) * static_cast<size_t>(width));
+}
+
+static int64_t count_select(const void*, const rp::Worker&) { return 1; }
+
+static void select(const void* pointer, const rp::Worker& worker, int64_t) {
+    const RpSelect& args = *static_cast<const RpSelect*>(pointer);
+    const RpActs& acts = *args.acts;
+    const int64_t groups = acts.width / 32;
+    for (int32_t to = 0; to < worker.step->num_logit_rows; ++to) {
+        const int64_t from = worker.step->logit_rows[to];
+        if (from == to) continue;
+        move_row(args.x, args.width, from, to);
+        move_row(acts.q, acts.width, from, to);
+        move_row(acts.d, groups, from, to);
+        move_row(acts.ds, groups, from, to);
+        move_row(acts.sums, 2 * groups, from, to);
+    }
+}
+
 RP_INLINE F activate(F x, int activation) {
     if (activation == 0) return fmul(x, fsigmoid(x));
     if (activation == 2) return x;

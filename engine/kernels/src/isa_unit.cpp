@@ -42,6 +42,7 @@ const rp::Table table = {
         {count_rows, rope},
         {count_attend, attend},
         {count_rows, merge},
+        {count_select, select},
     },
     pack_plane,
 };

@@ -313,26 +313,30 @@ RP_INLINE int64_t num_tiles(const RpLinear& args) {
     return total;
 }
 
-// Neighbouring tiles that one thread takes at once; even, so that they pair up.
+RP_INLINE int64_t rows_of(const RpLinear& args, const RpStep& step) {
+    return args.is_logit_rows ? step.num_logit_rows : step.num_rows;
+}
+
+// Neighbouring tiles that one thread takes at once; even, so that they pair up. Few where many rows
+// make a tile long: what one thread does alone at the end costs the other threads.
 RP_INLINE int64_t tiles_per_piece(const RpLinear& args, const rp::Worker& worker) {
-    const int64_t fair = num_tiles(args) / (8 * worker.num_threads);
+    const int64_t pieces = rows_of(args, *worker.step) < kUnpackRows ? 8 : 32;
+    const int64_t fair = num_tiles(args) / (pieces * worker.num_threads);
     return fair < kTiles ? kTiles : fair > 64 ? 64 : fair / kTiles * kTiles;
 }
 
 static int64_t count_linear(const void* pointer, const rp::Worker& worker) {
     const RpLinear& args = *static_cast<const RpLinear*>(pointer);
-    if (args.is_logit_rows && worker.step->num_logit_rows == 0) return 0;
+    if (rows_of(args, *worker.step) == 0) return 0;
     const int64_t size = tiles_per_piece(args, worker);
     return (num_tiles(args) + size - 1) / size;
 }
 
 static void linear(const void* pointer, const rp::Worker& worker, int64_t piece) {
     const RpLinear& args = *static_cast<const RpLinear*>(pointer);
-    const RpStep& step = *worker.step;
-    const int64_t rows = args.is_logit_rows ? step.num_logit_rows : step.num_rows;
     const int64_t total = num_tiles(args), size = tiles_per_piece(args, worker);
     const int64_t last = (piece + 1) * size < total ? (piece + 1) * size : total;
-    linear_tiles(args, piece * size, last, rows, worker.scratch);
+    linear_tiles(args, piece * size, last, rows_of(args, *worker.step), worker.scratch);
 }
 
 }  // namespace RP_NS

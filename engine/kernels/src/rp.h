@@ -178,6 +178,15 @@ struct RpAttend {
     float soft_cap;
 };
 
+// Keep only the rows whose logits are wanted, in their order: of x, (T, width), and of acts.
+// What follows in the program sees a step of these rows alone. logit_rows must ascend.
+struct RpSelect {
+    float* x;
+    RpActs* acts;
+    int32_t width;
+    int32_t reserved;
+};
+
 enum RpKind { RP_Q4A, RP_Q4S, RP_Q5A, RP_Q5S, RP_Q6S, RP_Q8S, RP_NUM_KINDS };
 enum RpCodec { RP_F16, RP_BF16, RP_F32, RP_INT8, RP_K8V4 };
 enum RpRotation { RP_ROTATED_KEYS = 1, RP_ROTATED_VALUES = 2 };
@@ -190,12 +199,14 @@ enum RpOpKind {
     RP_ROPE,
     RP_ATTEND,
     RP_MERGE,
+    RP_SELECT,
     RP_NUM_OPS
 };
 
+// is_tail: comes after a selection of rows.
 struct RpOp {
     int32_t kind;
-    int32_t reserved;
+    int32_t is_tail;
     const void* args;
 };
 }
