@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 2.0
 # Of the time to close, what is left for a statement to notice that it was interrupted.
 _LAST_S = 0.2
-_NICE = 10
+# The lowest: a reply that is being generated must not feel what is written meanwhile.
+_NICE = 19
 _VACUUM_PAGES = 256
 _MAX_UNEXPECTED = 3
 # The last bytes of a disk belong to the conversations themselves.

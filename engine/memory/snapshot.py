@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.config import KVCodec
-from engine.errors import SnapshotError
+from engine.errors import SnapshotError, StoreError
 from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
 from engine.memory.prefix_index import HASH_BYTES, ROOT, TOKEN_BYTES
 from engine.memory.sequence import Prefix, from_bytes, to_bytes
@@ -257,7 +257,7 @@ class SnapshotWriter:
         self.collect()
         packed = body.pack()
         names = (*(h for group in body.hashes for h in group), *(state.hash for state in states))
-        present = self._store.existing(self._fingerprint, names) | self._in_flight
+        present = self._existing(names) | self._in_flight
         blocks = _missing(sequence, body, present)
         new_states = [state for state in states if state.hash not in present]
         key = (conversation_id, branch)
@@ -285,6 +285,14 @@ class SnapshotWriter:
             if not is_written:
                 # Other branches may have counted on these blocks.
                 self._written.clear()
+
+    def _existing(self, names: SequenceOf[bytes]) -> frozenset[bytes]:
+        """Return those that are stored; none where the store cannot tell."""
+        assert self._store is not None
+        try:
+            return self._store.existing(self._fingerprint, names)
+        except StoreError:
+            return frozenset()
 
     def _start(self, pending: _Pending) -> None:
         for block in pending.blocks:

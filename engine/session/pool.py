@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.config import ChatMessage
-from engine.errors import OutOfMemoryError, SnapshotError
+from engine.errors import OutOfMemoryError, SnapshotError, StoreError
 from engine.memory.interface import (
     ColdStore,
     Manifest,
@@ -251,17 +251,24 @@ class SessionPool:
             self.discard(oldest)
 
     def _manifest(self, session: Session) -> Manifest | None:
-        if self._store is None or not session.num_stored:
+        if not session.num_stored:
             return None
-        manifests = self._store.read_manifests(self._fingerprint, session.conversation_id)
+        manifests = self._manifests(session.conversation_id)
         return next((m for m in manifests if m.branch == session.branch), None)
 
     def _stored_sessions(self, conversation_id: str) -> list[Session]:
-        if self._store is None:
-            return []
-        manifests = self._store.read_manifests(self._fingerprint, conversation_id)
-        found = [self._stored_session(manifest) for manifest in manifests]
+        found = [self._stored_session(one) for one in self._manifests(conversation_id)]
         return [session for session in reversed(found) if session is not None]
+
+    def _manifests(self, conversation_id: str) -> Sequence[Manifest]:
+        """Return the stored branches, the newest first; a store that breaks down has none."""
+        if self._store is None:
+            return ()
+        try:
+            return self._store.read_manifests(self._fingerprint, conversation_id)
+        except StoreError as error:
+            log.warning("what is stored of %s cannot be read: %s", conversation_id, error.detail)
+            return ()
 
     def _stored_session(self, manifest: Manifest) -> Session | None:
         try:

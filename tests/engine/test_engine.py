@@ -17,7 +17,12 @@ from engine.config import (
     SamplingParams,
 )
 from engine.engine import Engine
-from engine.errors import ContextOverflowError, LoadCancelledError, OutOfMemoryError
+from engine.errors import (
+    ContextOverflowError,
+    LoadCancelledError,
+    OutOfMemoryError,
+    StoreError,
+)
 from engine.events import (
     Finished,
     FinishReason,
@@ -312,4 +317,24 @@ def test_a_long_conversation_loses_its_oldest_turns_and_then_only_grows(model_pa
     plan = engine.plan_overflow(request(*contents, overflow=Overflow.DROP_OLDEST))
     assert set(dropped[-1]) <= set(plan.dropped)
     assert engine.plan_overflow(request(*contents)) is None
+    engine.unload()
+
+
+class BrokenStore(MemoryColdStore):
+    """Refuses to tell what it holds."""
+
+    def read_manifests(self, fingerprint: bytes, conversation_id: str):
+        raise StoreError("The stored states are damaged.")
+
+    def existing(self, fingerprint: bytes, hashes):
+        raise StoreError("The stored states are damaged.")
+
+
+def test_a_store_that_cannot_be_read_fails_no_reply(model_path):
+    engine = Engine.load(model_path, CONFIG, store=BrokenStore())
+    _, first = reply(engine, request("Hello there, how are you today? " * 3))
+    assert first.usage.completion_tokens > 0
+    engine.release("c")
+    _, again = reply(engine, request("Hello there, how are you today? " * 3))
+    assert again.token_ids == first.token_ids
     engine.unload()
