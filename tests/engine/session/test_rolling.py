@@ -205,6 +205,19 @@ def test_a_conversation_rolls_right_after_a_restart(model_path):
     engine.unload()
 
 
+def test_a_reply_that_is_continued_rolls_too(model_path):
+    engine = Engine.load(model_path, replace(CONFIG, context_length=512))
+    contents = ["Hello, this is the first message."]
+    *_, (cut, _) = run(engine, 6, contents=contents)
+    assert cut is None
+    asked = request(*contents[:-1], overflow=Overflow.ROLLING_WINDOW, max_tokens=60)
+    events = list(engine.generate(asked))
+    assert events[0].dropped_tokens > 0
+    assert events[0].refusal is None
+    assert events[-1].usage.recomputed_tokens < 16
+    engine.unload()
+
+
 def test_what_a_policy_costs_is_told_before_it_happens(model_path):
     engine = Engine.load(model_path, replace(CONFIG, context_length=512))
     contents = ["Hello, this is the first message."]
