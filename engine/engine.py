@@ -6,15 +6,19 @@ Not thread-safe: one thread owns it. Knows neither Qt nor SQL.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec
+from engine.batch import Batch
+from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
+from engine.decoder import MAX_ROWS, Decoder
 from engine.errors import EngineError
-from engine.events import GenerateEvent, LoadProgress, OverflowQuestion
+from engine.events import BatchEvent, GenerateEvent, LoadProgress, OverflowQuestion
 from engine.generation import Clock, Generation, Prompt
 from engine.gguf_file import GGUFFile
 from engine.loader import load_model
@@ -100,6 +104,7 @@ class Engine:
             context_length=loaded.context_length,
             block_size=config.block_size,
         )
+        self._decoder = Decoder(loaded.memory, self._pool, loaded.runner)
         self._prefill_rate = RateMeter()
         self._decode_rate = RateMeter()
         self._restore_rate = RateMeter()
@@ -138,20 +143,47 @@ class Engine:
     ) -> Iterator[GenerateEvent]:
         """Yield the events of one reply; see ``engine.events`` for their order.
 
+        Where several iterators are advanced in turns, their tokens are evaluated in one pass.
         is_cancelled is asked before every prefill chunk and decode step; the reply then ends with
         ``Finished(CANCELLED)``. Closing the iterator cancels too, without a last event. Either way
         everything computed stays valid.
         Raises: ContextOverflowError, ChatTemplateError, OutOfMemoryError.
         """
+        events = self.generate_batch(request, 1, is_cancelled=lambda index: is_cancelled())
+        with closing(events):
+            for found in events:
+                yield found.event
+
+    def generate_batch(
+        self,
+        request: GenerateRequest,
+        n: int,
+        *,
+        is_cancelled: Callable[[int], bool] = lambda index: False,
+    ) -> Generator[BatchEvent]:
+        """Yield the events of n replies to one prompt, which is read once.
+
+        They share its memory and grow together, one pass of the model for a token of each. Reply i
+        draws with the request's seed + i. Each becomes a branch of the conversation; none does
+        where the request is ephemeral. is_cancelled is asked for each reply by its index.
+        Raises: as ``generate``, ValueError when n is not in 1..64.
+        """
+        if not 1 <= n <= MAX_ROWS:
+            raise ValueError(f"n is out of range: {n}")
         clock = Clock()
         prompt = self._preparation.prepare(request, clock)
-        generation = self._generation(request, prompt, clock, is_cancelled)
+        batch = Batch(
+            n,
+            self._pool,
+            partial(self._generation, request),
+            is_cancelled=is_cancelled,
+            is_ephemeral=request.ephemeral,
+        )
         try:
-            yield from generation.run()
+            yield from batch.run(prompt, clock)
         finally:
-            self._measure(generation, clock, prompt)
-            if request.ephemeral:
-                self._pool.discard(prompt.session)
+            for generation in batch.generations:
+                self._measure(generation)
 
     def count_tokens(self, messages: tuple[ChatMessage, ...]) -> int:
         """Return the tokens these messages take, the reply's opening included.
@@ -297,6 +329,7 @@ class Engine:
     def _generation(
         self,
         request: GenerateRequest,
+        index: int,
         prompt: Prompt,
         clock: Clock,
         is_cancelled: Callable[[], bool],
@@ -306,10 +339,8 @@ class Engine:
         return Generation(
             request,
             prompt,
-            memory=loaded.memory,
-            pool=self._pool,
-            runner=loaded.runner,
-            sampler=Sampler(request.sampling, loaded.tokenizer.vocab_size),
+            decoder=self._decoder,
+            sampler=Sampler(_seeded(request.sampling, index), loaded.tokenizer.vocab_size),
             text=ReplyText(
                 loaded.tokenizer,
                 parser,
@@ -321,11 +352,17 @@ class Engine:
             is_cancelled=is_cancelled,
         )
 
-    def _measure(self, generation: Generation, clock: Clock, prompt: Prompt) -> None:
+    def _measure(self, generation: Generation) -> None:
         self._prefill_rate.add(*generation.prefilled)
         self._decode_rate.add(*generation.decoded)
-        if prompt.match.cold:
-            self._restore_rate.add(prompt.match.cold, clock.restore_ms / 1000.0)
+        self._restore_rate.add(*generation.restored)
+
+
+def _seeded(sampling: SamplingParams, index: int) -> SamplingParams:
+    """Return the parameters of reply number index: a chosen seed is another one for each."""
+    if sampling.seed is None or index == 0:
+        return sampling
+    return replace(sampling, seed=sampling.seed + index)
 
 
 def _info(loaded: LoadedModel, config: EngineConfig, *, can_roll: bool) -> EngineInfo:

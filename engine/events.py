@@ -1,8 +1,8 @@
 """What the engine tells its caller while it works: frozen values, no torch.
 
 ``Engine.generate`` yields: a ``ContextCut`` where messages are left out, one ``PrefillProgress``
-per chunk, then ``TextDelta`` per visible piece of text, then exactly one ``Finished``. Closing
-the generator cancels.
+per chunk, then ``TextDelta`` per visible piece of text, then exactly one ``Finished``; ``Waiting``
+anywhere before. Closing the generator cancels.
 """
 
 from __future__ import annotations
@@ -188,4 +188,17 @@ class Finished:
     dropped_messages: tuple[int, ...] = ()
 
 
-GenerateEvent = ContextCut | PrefillProgress | TextDelta | Finished
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An older reply needs the memory first; this one goes on once that has had its turn."""
+
+
+GenerateEvent = ContextCut | PrefillProgress | TextDelta | Finished | Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEvent:
+    """What happened to one of several replies that grow together; index counts from 0."""
+
+    index: int
+    event: GenerateEvent

@@ -7,12 +7,13 @@ computed stays valid and the log says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from engine.config import ChatMessage, GenerateRequest
+from engine.decoder import Decoder
 from engine.events import (
     Channel,
     ContextCut,
@@ -25,15 +26,17 @@ from engine.events import (
     TextDelta,
     Timing,
     Usage,
+    Waiting,
 )
-from engine.memory.interface import Match, Memory
-from engine.runner import Runner
+from engine.memory.interface import Match
 from engine.sampling import Sampler
-from engine.session.pool import SessionPool
 from engine.session.session import Session, message_digest
 from engine.text.reply import ReplyText
 
 SNAPSHOT_EVERY_TOKENS = 64
+
+# What one step of a reply has to tell: often one event, sometimes none.
+Events = tuple[GenerateEvent, ...]
 
 
 @dataclass(slots=True)
@@ -71,28 +74,26 @@ class Prompt:
 
 
 class Generation:
-    """The life of one reply; ``run`` may be used once."""
+    """The life of one reply: read, decode, close, finish; each once, close as often as you like."""
 
     def __init__(
         self,
         request: GenerateRequest,
         prompt: Prompt,
         *,
-        memory: Memory,
-        pool: SessionPool,
-        runner: Runner,
+        decoder: Decoder,
         sampler: Sampler,
         text: ReplyText,
         clock: Clock,
         prefill_chunk: int,
         is_cancelled: Callable[[], bool],
     ) -> None:
+        self.prompt = prompt
         self._request = request
-        self._prompt = prompt
         self._session = prompt.session
-        self._memory = memory
-        self._pool = pool
-        self._runner = runner
+        self._decoder = decoder
+        self._memory = decoder.memory
+        self._pool = decoder.pool
         self._sampler = sampler
         self._text = text
         self._clock = clock
@@ -103,19 +104,7 @@ class Generation:
         self._borders = {prompt.reply_start, *(span.end for span in spans)}
         self._generated: list[int] = []
         self._visible: list[str] = [prompt.continued_text]
-
-    def run(self) -> Iterator[GenerateEvent]:
-        """Yield the events of the reply; closing the iterator cancels.
-
-        Raises: OutOfMemoryError when the state does not fit the budget.
-        """
-        if self._prompt.cut is not None:
-            yield self._prompt.cut
-        try:
-            reason = yield from self._prefill_and_decode()
-        finally:
-            self._close_log()
-        yield self._finished(reason)
+        self._is_closed = False
 
     @property
     def decoded(self) -> tuple[int, float]:
@@ -125,36 +114,119 @@ class Generation:
     @property
     def prefilled(self) -> tuple[int, float]:
         """Prompt tokens read and the seconds that took."""
-        return self._prompt_tokens - self._prompt.match.total, self._clock.prefill_ms / 1000.0
+        return self._prompt_tokens - self.prompt.match.total, self._clock.prefill_ms / 1000.0
 
-    def _prefill_and_decode(self) -> Generator[GenerateEvent, None, FinishReason]:
-        started = time.perf_counter()
-        logits = yield from self._prefill()
-        self._clock.prefill_ms = (time.perf_counter() - started) * 1000.0
-        if logits is None:
-            return FinishReason.CANCELLED
-        return (yield from self._decode(logits))
+    @property
+    def restored(self) -> tuple[int, float]:
+        """Prompt tokens brought back from the store and the seconds that took; 0, 0 for none."""
+        cold = self.prompt.match.cold
+        return cold, self._clock.restore_ms / 1000.0 if cold else 0.0
 
-    def _prefill(self) -> Generator[GenerateEvent, None, Tensor | None]:
-        """Read the prompt in chunks; the logits (V,) of its last token, None when cancelled."""
-        total = self._prompt_tokens
-        logits: Tensor | None = None
-        position = self._pool.resident_length(self._session)
-        while position < total:
-            if self._is_cancelled():
-                return None
-            end = self._chunk_end(position)
-            logits = self._evaluate(position, end, wants_logits=end == total)
-            self._keep_border(end)
-            position = end
-            yield PrefillProgress(end, total, self._prompt.match.total)
-        self._pin_system_prompt()
-        self._save()
+    def read(self) -> Generator[Events, None, Tensor | None]:
+        """Read what the memory lacks of the prompt; the logits (V,) of its last token.
+
+        Yields after each chunk. None: cancelled. Raises: OutOfMemoryError.
+        """
+        if self.prompt.cut is not None:
+            yield (self.prompt.cut,)
+        logits = yield from self._read()
+        if logits is not None:
+            self._pin_system_prompt()
+            self._save()
         return logits
 
-    def _chunk_end(self, position: int) -> int:
+    def decode(self, logits: Tensor) -> Generator[Events, None, FinishReason]:
+        """Draw tokens until the model, the caller or the budget ends the reply.
+
+        Yields once for each token that others may be evaluated with. Raises: OutOfMemoryError.
+        """
+        while not self._is_cancelled():
+            token = self._draw(logits)
+            if self._text.ends_turn(token):
+                yield self._deltas(self._text.flush())
+                return FinishReason.STOP
+            self._session.append((token,))
+            events = self._deltas(self._text.push(token))
+            if self._text.is_stopped:
+                yield events
+                return FinishReason.STOP
+            if len(self._generated) >= self.prompt.max_tokens:
+                yield events + self._deltas(self._text.flush())
+                return FinishReason.LENGTH
+            next_logits = yield from self._next_logits(events)
+            if next_logits is None:
+                break
+            logits = next_logits
+        return FinishReason.CANCELLED
+
+    def close(self) -> None:
+        """Make a message of the reply so far and queue its snapshot."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._decoder.withdraw(self._session)
+        if not self._generated and not self.prompt.continued_text:
+            self._take_back_opening()
+            return
+        digest = message_digest(ChatMessage("assistant", "".join(self._visible)))
+        self._session.close_span(digest, self.prompt.reply_start, is_open=True)
+        self._save()
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """Return the last event of the reply."""
+        match, clock = self.prompt.match, self._clock
+        num_decoded, seconds = self.decoded
+        return Finished(
+            finish_reason=reason,
+            token_ids=tuple(self._generated),
+            usage=Usage(
+                self._prompt_tokens,
+                ReusedTokens(match.hot, match.warm, match.cold),
+                len(self._generated),
+            ),
+            timing=Timing(
+                clock.restore_ms,
+                clock.prefill_ms,
+                clock.first_token_ms,
+                num_decoded / seconds if seconds > 0 else 0.0,
+            ),
+            miss_reason=self.prompt.miss_reason,
+            warnings=self.prompt.warnings,
+            dropped_messages=self.prompt.cut.dropped if self.prompt.cut else (),
+        )
+
+    def _read(self) -> Generator[Events, None, Tensor | None]:
+        """Evaluate the log as far as the memory lacks it; the logits (V,) of its last token."""
+        logits: Tensor | None = None
+        total = len(self._session.token_ids)
+        while (position := self._position()) < total:
+            if self._is_cancelled():
+                return None
+            end = self._chunk_end(position, total)
+            if not self._pool.allocate(self._session, end - position):
+                yield (Waiting(),)
+                continue
+            logits = self._evaluate(position, end, wants_logits=end == total)
+            self._keep_border(end)
+            yield (PrefillProgress(end, total, self.prompt.match.total),)
+        return logits
+
+    def _evaluate(self, start: int, end: int, *, wants_logits: bool) -> Tensor | None:
+        started = time.perf_counter()
+        logits = self._decoder.evaluate(self._session, start, end, wants_logits=wants_logits)
+        self._clock.prefill_ms += (time.perf_counter() - started) * 1000.0
+        return logits
+
+    def _position(self) -> int:
+        """Return how much of the log is in place, bringing back what was given up meanwhile."""
+        if self._session.sequence is None:
+            self._pool.bring_back(self._session)
+            self._pool.attach(self._session)
+        return self._pool.resident_length(self._session)
+
+    def _chunk_end(self, position: int, total: int) -> int:
         """Return where the chunk from position ends: at borders, where the memory asks for them."""
-        end = min(self._prompt_tokens, position + self._prefill_chunk)
+        end = min(total, position + self._prefill_chunk)
         spacing = self._memory.checkpoint_spacing
         if spacing == 0:
             return end
@@ -172,24 +244,6 @@ class Generation:
         if self._request.messages[0].role == "system" and session.sequence is not None:
             self._memory.pin(session.sequence, session.end_of(1))
 
-    def _decode(self, logits: Tensor) -> Generator[GenerateEvent, None, FinishReason]:
-        """Draw tokens until the model, the caller or the budget ends the reply."""
-        while True:
-            if self._is_cancelled():
-                return FinishReason.CANCELLED
-            token = self._draw(logits)
-            if self._text.ends_turn(token):
-                yield from self._flush()
-                return FinishReason.STOP
-            self._session.append((token,))
-            yield from self._deltas(self._text.push(token))
-            if self._text.is_stopped:
-                return FinishReason.STOP
-            if len(self._generated) >= self._prompt.max_tokens:
-                yield from self._flush()
-                return FinishReason.LENGTH
-            logits = self._next_logits()
-
     def _draw(self, logits: Tensor) -> int:
         token = self._sampler.sample(logits, self._session.token_ids)
         self._generated.append(token)
@@ -197,50 +251,34 @@ class Generation:
             self._clock.first_token_ms = self._clock.elapsed_ms()
         return token
 
-    def _next_logits(self) -> Tensor:
-        started = time.perf_counter()
-        length = len(self._session.token_ids)
-        logits = self._evaluate(length - 1, length, wants_logits=True)
-        assert logits is not None
-        self._clock.decode_seconds += time.perf_counter() - started
+    def _next_logits(self, events: Events) -> Generator[Events, None, Tensor | None]:
+        """Yield the events while others submit as well; the logits (V,) behind the last token.
+
+        None: cancelled while it was read again.
+        """
+        session = self._session
+        if self._pool.resident_length(session) == len(session.token_ids) - 1:
+            if self._pool.allocate(session, 1):
+                self._decoder.submit(session)
+            yield events
+            decoded = self._decoder.take(session)
+        else:
+            yield events
+            decoded = None
+        if decoded is None:  # the memory was needed elsewhere
+            return (yield from self._read())
+        self._clock.decode_seconds += decoded.seconds
         if len(self._generated) % SNAPSHOT_EVERY_TOKENS == 0:
             self._save()
-        return logits
+        return decoded.logits
 
-    def _evaluate(self, start: int, end: int, *, wants_logits: bool) -> Tensor | None:
-        """Run the model over log[start:end]; the logits (V,) of the last row where wanted."""
-        session = self._session
-        self._pool.allocate(session, end - start)
-        assert session.sequence is not None
-        view = self._memory.step([(session.sequence, end - start)])
-        token_ids = session.token_ids[start:end]
-        logits = self._runner.forward(token_ids, start, view, wants_logits=wants_logits)
-        self._memory.commit(session.sequence, token_ids)
-        return logits
-
-    def _deltas(self, pieces: list[tuple[Channel, str]]) -> Iterator[GenerateEvent]:
-        for channel, text in pieces:
-            if channel is Channel.CONTENT:
-                self._visible.append(text)
-            yield TextDelta(text, channel, len(self._generated))
-
-    def _flush(self) -> Iterator[GenerateEvent]:
-        yield from self._deltas(self._text.flush())
-
-    def _close_log(self) -> None:
-        """Make a message of the reply so far and queue its snapshot."""
-        session, start = self._session, self._prompt.reply_start
-        if not self._generated and not self._prompt.continued_text:
-            self._take_back_opening()
-            return
-        content = "".join(self._visible)
-        digest = message_digest(ChatMessage("assistant", content))
-        session.close_span(digest, start, is_open=True)
-        self._save()
+    def _deltas(self, pieces: list[tuple[Channel, str]]) -> Events:
+        self._visible += [text for channel, text in pieces if channel is Channel.CONTENT]
+        return tuple(TextDelta(text, channel, len(self._generated)) for channel, text in pieces)
 
     def _take_back_opening(self) -> None:
         """Remove the opening of a reply of which nothing was drawn."""
-        session, start = self._session, self._prompt.reply_start
+        session, start = self._session, self.prompt.reply_start
         del session.token_ids[start:]
         if session.sequence is not None and self._memory.length(session.sequence) > start:
             self._memory.truncate(session.sequence, start)
@@ -248,25 +286,3 @@ class Generation:
     def _save(self) -> None:
         if not self._request.ephemeral:
             self._pool.snapshot(self._session)
-
-    def _finished(self, reason: FinishReason) -> Finished:
-        match, clock = self._prompt.match, self._clock
-        num_decoded, seconds = self.decoded
-        return Finished(
-            finish_reason=reason,
-            token_ids=tuple(self._generated),
-            usage=Usage(
-                self._prompt_tokens,
-                ReusedTokens(match.hot, match.warm, match.cold),
-                len(self._generated),
-            ),
-            timing=Timing(
-                clock.restore_ms,
-                clock.prefill_ms,
-                clock.first_token_ms,
-                num_decoded / seconds if seconds > 0 else 0.0,
-            ),
-            miss_reason=self._prompt.miss_reason,
-            warnings=self._prompt.warnings,
-            dropped_messages=self._prompt.cut.dropped if self._prompt.cut else (),
-        )

@@ -1,11 +1,12 @@
 """Which branches of which conversations are known, and whose state is resident.
 
 Owns the sessions and their sequences; asks the memory for room by letting idle sessions go, the
-longest idle first. Knows no templates and no model.
+longest idle first, then replies that rest or began later. Knows no templates and no model.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import secrets
 import time
@@ -33,8 +34,8 @@ REST_AFTER_S = 60.0
 class SessionPool:
     """Sessions of every open conversation over one memory.
 
-    max_branches: branches of one conversation that are remembered; older ones are forgotten here
-    (their blocks stay in the tiers until evicted).
+    max_branches: branches of one conversation that are remembered, more only while replies grow in
+    them; older ones are forgotten here (their blocks stay in the tiers until evicted).
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class SessionPool:
         self._block_size = block_size
         self._max_branches = max_branches
         self._branches: dict[str, list[Session]] = {}
+        self._growing: list[Session] = []
+        self._turns = itertools.count(1)
 
     def sessions(self, conversation_id: str) -> list[Session]:
         """Return the known branches of a conversation, stored ones included."""
@@ -114,6 +117,29 @@ class SessionPool:
             fork.sequence = self._memory.fork(session.sequence, length)
         return fork
 
+    def fork_whole(self, session: Session, *, is_detached: bool) -> Session:
+        """Return a fork that holds everything in place of a session, an open reply included.
+
+        is_detached: nothing remembers it; its owner must ``discard`` it.
+        """
+        fork = session.copy_whole(secrets.token_hex(8))
+        assert session.sequence is not None
+        fork.sequence = self._memory.fork(session.sequence, self._memory.length(session.sequence))
+        if not is_detached:
+            self._register(fork)
+        return fork
+
+    def begin(self, session: Session) -> None:
+        """Note that a reply grows in a session from now on."""
+        session.begun = session.turn = next(self._turns)
+        self._growing.append(session)
+
+    def end(self, session: Session) -> None:
+        """Note that the reply in a session is finished; harmless when repeated."""
+        session.begun = None
+        if session in self._growing:
+            self._growing.remove(session)
+
     def bring_back(self, session: Session) -> Match:
         """Make a session's state resident, from the store where it must; return what was found."""
         session.touch()
@@ -161,11 +187,11 @@ class SessionPool:
         return True
 
     def make_room(self, keep: Session) -> bool:
-        """Let the longest idle resident session go; False when only ``keep`` is left.
+        """Let the longest idle resident session go; False when there is none but ``keep``.
 
         Before the first one goes, all of them get as small as they can.
         """
-        idle = [s for s in self._resident() if s is not keep]
+        idle = [s for s in self._resident() if s is not keep and not s.is_growing]
         if not idle:
             return False
         if self._rest([s for s in idle if not s.is_resting]):
@@ -180,20 +206,24 @@ class SessionPool:
     def rest_idle(self, keep: Session) -> None:
         """Do the same with every session but one that was not used for a while."""
         deadline = time.monotonic() - REST_AFTER_S
-        idle = [s for s in self._resident() if s is not keep and s.last_used < deadline]
-        self._rest([session for session in idle if not session.is_resting])
+        others = [s for s in self._resident() if s is not keep and not s.is_growing]
+        self._rest([s for s in others if s.last_used < deadline and not s.is_resting])
 
-    def allocate(self, session: Session, num_tokens: int) -> None:
-        """Place num_tokens more tokens of a session, letting idle sessions go where needed.
+    def allocate(self, session: Session, num_tokens: int) -> bool:
+        """Place num_tokens more tokens of a growing session, letting others go where needed.
 
+        False: one that began earlier needs the room; try again when it has had its turn.
         Raises: OutOfMemoryError when the session alone fills the budget.
         """
         assert session.sequence is not None
+        last_turn, session.turn = session.turn, next(self._turns)
         while not self._memory.allocate([(session.sequence, num_tokens)]):
-            if not self.make_room(session):
-                raise OutOfMemoryError(
-                    "The memory budget for conversations is too small for this one."
-                )
+            if self.make_room(session) or self._take_room(session, last_turn):
+                continue
+            if any(_goes_first(other, session, last_turn) for other in self._growing):
+                return False
+            raise OutOfMemoryError("The memory budget for conversations is too small for this one.")
+        return True
 
     def release(self, session: Session) -> None:
         """Save a session and give its sequence up; its blocks stay reusable until evicted."""
@@ -239,14 +269,31 @@ class SessionPool:
             session.is_resting = True
         return bool(sessions)
 
+    def _take_room(self, session: Session, last_turn: int) -> bool:
+        """Let the youngest reply go that does not go first; it is brought back at its next turn."""
+        others = [
+            other
+            for other in self._growing
+            if other is not session
+            and other.sequence is not None
+            and not _goes_first(other, session, last_turn)
+        ]
+        if not others:
+            return False
+        youngest = max(others, key=lambda other: other.begun or 0)
+        is_known = youngest in self._branches.get(youngest.conversation_id, [])
+        (self.release if is_known else self.discard)(youngest)
+        return True
+
     def _resident(self) -> list[Session]:
         return [s for branch in self._branches.values() for s in branch if s.sequence is not None]
 
     def _register(self, session: Session) -> None:
         branches = self.sessions(session.conversation_id)
         branches.append(session)
-        if len(branches) > self._max_branches:
-            oldest = min(branches[:-1], key=lambda s: s.last_used)
+        idle = [branch for branch in branches[:-1] if not branch.is_growing]
+        idle.sort(key=lambda branch: branch.last_used)
+        for oldest in idle[: max(0, len(branches) - self._max_branches)]:
             branches.remove(oldest)
             self.discard(oldest)
 
@@ -281,6 +328,16 @@ class SessionPool:
         session.num_stored = manifest.num_tokens
         session.touch()
         return session
+
+
+def _goes_first(other: Session, session: Session, last_turn: int) -> bool:
+    """Tell whether a growing session began before another one and is not interrupted.
+
+    Whether it is shows in its turns; before its own second one nobody can tell.
+    """
+    assert session.begun is not None
+    is_older = other.begun is not None and other.begun < session.begun
+    return is_older and (other.turn > last_turn or last_turn == session.begun)
 
 
 def _counting(job: SnapshotJob, session: Session) -> Callable[[bool], None]:

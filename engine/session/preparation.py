@@ -89,7 +89,7 @@ class Preparation:
         match = self._pool.bring_back(known)
         if request.ephemeral:
             return self._pool.detached_fork(known, plan.num_kept), match
-        if plan.num_kept < len(known.spans):
+        if plan.num_kept < len(known.spans) or known.is_growing:
             return self._pool.branch_off(known, plan.num_kept), match
         del known.token_ids[known.end_of(plan.num_kept) :]
         return known, match

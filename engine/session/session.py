@@ -46,6 +46,7 @@ class Session:
 
     sequence is None while the state is not resident. num_stored: tokens whose state the cold store
     holds, as far as this session knows. is_resting: its memory was made small since its last use.
+    begun, turn: while a reply grows here, when it began and last had its turn; counted, not timed.
     """
 
     def __init__(self, conversation_id: str, branch: str) -> None:
@@ -56,7 +57,14 @@ class Session:
         self.sequence: SequenceId | None = None
         self.num_stored = 0
         self.is_resting = False
+        self.begun: int | None = None
+        self.turn = 0
         self.last_used = time.monotonic()
+
+    @property
+    def is_growing(self) -> bool:
+        """Tell whether a reply is being generated here: its log must not be cut."""
+        return self.begun is not None
 
     def num_matching(self, messages: Sequence[ChatMessage]) -> int:
         """Return how many leading messages stand in the log unchanged."""
@@ -105,6 +113,12 @@ class Session:
         copy.token_ids = self.token_ids[: self.end_of(num_messages)]
         copy.spans = self.spans[:num_messages]
         copy.num_stored = min(self.num_stored, len(copy.token_ids))
+        return copy
+
+    def copy_whole(self, branch: str) -> Session:
+        """Return a new session with the same log, what belongs to no message yet included."""
+        copy = self.copy_as(branch, len(self.spans))
+        copy.append(self.token_ids[len(copy.token_ids) :])
         return copy
 
     def to_log(self) -> bytes:

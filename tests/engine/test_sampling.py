@@ -18,6 +18,7 @@ from engine.sampling import (
     apply_top_k,
     apply_top_p,
     sample,
+    top_k_of,
 )
 
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]])
@@ -65,6 +66,24 @@ def test_presence_counts_once_and_frequency_each_time():
         logits, torch.tensor([[0, 1, 0]]), presence=0.5, frequency=0.25
     )
     assert result.tolist() == [[-1.0, -0.75, 0.0]]
+
+
+@pytest.mark.parametrize("vocab_size", [10, 5000, 5001, 49152])
+def test_the_largest_are_found_among_the_largest_runs(vocab_size: int):
+    logits = torch.randn(1, vocab_size, generator=torch.Generator().manual_seed(vocab_size))
+    for top_k in (1, 7):
+        values, ids = top_k_of(logits, top_k)
+        expected = logits.topk(top_k)
+        assert torch.equal(values, expected.values)
+        assert torch.equal(ids, expected.indices)
+
+
+def test_drawing_is_what_torch_draws():
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    ours, theirs = (torch.Generator().manual_seed(1) for _ in range(2))
+    for _ in range(20):
+        expected = torch.multinomial(logits.softmax(-1), 1, generator=theirs)[:, 0]
+        assert torch.equal(sample(logits, ours), expected)
 
 
 def test_rules_leave_their_input_alone():

@@ -1,0 +1,97 @@
+"""Evaluates session logs: prompts in chunks, the last tokens of all growing replies in one pass.
+
+A reply submits its last token, lets others have their turn, and takes the logits afterwards. The
+first one to take makes the model run for everyone who has submitted by then.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.memory.interface import Memory
+from engine.runner import Runner
+from engine.session.pool import SessionPool
+from engine.session.session import Session
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# More rows in one pass gain nothing, and every runner has room for these.
+MAX_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """logits: (V,) float32 of a log's last token. seconds: what the pass took, for all its rows."""
+
+    logits: Tensor
+    seconds: float
+
+
+class Decoder:
+    """One model's passes over the logs of a session pool."""
+
+    def __init__(self, memory: Memory, pool: SessionPool, runner: Runner) -> None:
+        self.memory = memory
+        self.pool = pool
+        self._runner = runner
+        self._waiting: dict[Session, None] = {}
+        self._decoded: dict[Session, Decoded] = {}
+
+    def evaluate(
+        self, session: Session, start: int, end: int, *, wants_logits: bool
+    ) -> Tensor | None:
+        """Run the model over log[start:end], which has room; the logits (V,) of its last token."""
+        assert session.sequence is not None
+        view = self.memory.step([(session.sequence, end - start)])
+        token_ids = session.token_ids[start:end]
+        logits = self._runner.forward(token_ids, start, view, wants_logits=wants_logits)
+        self.memory.commit(session.sequence, token_ids)
+        return logits
+
+    def submit(self, session: Session) -> None:
+        """Let the last token of a log, for which there is room, be evaluated in the next pass."""
+        self._waiting[session] = None
+
+    def take(self, session: Session) -> Decoded | None:
+        """Return what became of a submitted token, running the pass where it must.
+
+        None when the session's state was given up for another one in the meantime.
+        """
+        if session in self._waiting:
+            self._run(session)
+        return self._decoded.pop(session, None)
+
+    def withdraw(self, session: Session) -> None:
+        """Forget a session that does not go on."""
+        self._waiting.pop(session, None)
+        self._decoded.pop(session, None)
+
+    def _run(self, first: Session) -> None:
+        """Evaluate the submitted tokens, that of the one who asks for sure."""
+        others = [session for session in self._waiting if session is not first]
+        batch = [first, *others][:MAX_ROWS]
+        for session in batch:
+            del self._waiting[session]
+        batch = [session for session in batch if self._is_placed(session)]
+        if batch:
+            self._evaluate_last(batch)
+
+    def _is_placed(self, session: Session) -> bool:
+        return self.pool.resident_length(session) == len(session.token_ids) - 1
+
+    def _evaluate_last(self, batch: list[Session]) -> None:
+        started = time.perf_counter()
+        rows = [(sequence, 1) for session in batch if (sequence := session.sequence) is not None]
+        token_ids = [session.token_ids[-1] for session in batch]
+        positions = [len(session.token_ids) - 1 for session in batch]
+        view = self.memory.step(rows)
+        logits = self._runner.forward_batch(token_ids, positions, view, range(len(batch)))
+        for (sequence, _), token in zip(rows, token_ids, strict=True):
+            self.memory.commit(sequence, (token,))
+        seconds = time.perf_counter() - started
+        self._decoded.update(
+            (session, Decoded(row, seconds)) for session, row in zip(batch, logits, strict=True)
+        )
