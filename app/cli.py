@@ -14,7 +14,17 @@ Command = Callable[[argparse.Namespace], int]
 
 _CODECS = tuple(codec.value for codec in KVCodec)
 _OVERFLOW = tuple(policy.value for policy in Overflow)
-_BENCHES = ("speed", "resume", "memory", "accuracy", "store", "clone", "writing", "interface")
+_BENCHES = (
+    "speed",
+    "resume",
+    "batch",
+    "memory",
+    "accuracy",
+    "store",
+    "clone",
+    "writing",
+    "interface",
+)
 
 
 def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:

@@ -102,6 +102,7 @@ class GenerateRequest:
     ephemeral: an aside; evaluated on a throw-away fork that leaves nothing behind.
     overflow: what to do where the messages do not fit. pinned: indices of messages that then stay.
     dropped: indices of messages that were left out before, and still are.
+    ignore_eos: go on to max_tokens whatever the model draws; for measurements.
     """
 
     conversation_id: str
@@ -113,3 +114,4 @@ class GenerateRequest:
     overflow: Overflow = Overflow.ASK
     pinned: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
+    ignore_eos: bool = False

@@ -142,7 +142,7 @@ class Generation:
         """
         while not self._is_cancelled():
             token = self._draw(logits)
-            if self._text.ends_turn(token):
+            if self._text.ends_turn(token) and not self._request.ignore_eos:
                 yield self._deltas(self._text.flush())
                 return FinishReason.STOP
             self._session.append((token,))

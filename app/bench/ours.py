@@ -17,7 +17,7 @@ from app.store.kv_store import KVStore
 from engine.clone_scoring import CloneScoring
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
 from engine.engine import Engine
-from engine.events import Finished
+from engine.events import Finished, TextDelta
 from engine.memory.interface import SequenceId
 from engine.scoring import score_codec
 
@@ -167,6 +167,37 @@ class Ours:
             **asdict(timing),
         }
 
+    def complete(
+        self, *, conversation: str, messages: list[tuple[str, str]], n: int, num_tokens: int
+    ) -> Mapping[str, Any]:
+        """Draw n replies of num_tokens each, together, behind a conversation that was read before.
+
+        Returns the seconds, the tokens drawn, and the most bytes that were held on the way.
+        """
+        request = GenerateRequest(
+            conversation,
+            tuple(ChatMessage(role, content) for role, content in messages),
+            sampling=SamplingParams(seed=1),
+            max_tokens=num_tokens,
+            ephemeral=True,
+            ignore_eos=True,
+        )
+        finished: list[Finished] = []
+        most_bytes, started = 0, time.perf_counter()
+        for one in self._loaded.generate_batch(request, n):
+            event = one.event
+            if isinstance(event, TextDelta) and event.num_tokens == num_tokens:
+                most_bytes = max(most_bytes, self._loaded.breakdown().held_bytes)
+            if isinstance(event, Finished):
+                finished.append(event)
+        seconds = time.perf_counter() - started
+        return {
+            "seconds": seconds,
+            "num_tokens": sum(len(event.token_ids) for event in finished),
+            "read_tokens": sum(event.usage.recomputed_tokens for event in finished),
+            "held_bytes": most_bytes,
+        }
+
     def prompt_tokens(self, *, messages: list[tuple[str, str]]) -> Mapping[str, Any]:
         """Return the token ids of a conversation as the model reads it."""
         chat = tuple(ChatMessage(role, content) for role, content in messages)
@@ -237,6 +268,7 @@ class Ours:
             self.written,
             self.block_costs,
             self.turn,
+            self.complete,
             self.prompt_tokens,
             self.flush,
             self.memory,

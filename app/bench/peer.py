@@ -15,20 +15,30 @@ from app.bench.answering import answer_requests, resident_mb
 
 
 class Peer:
-    """One llama.cpp server with a single slot, threads as asked, its defaults otherwise."""
+    """One llama.cpp server, slots and threads as asked, its defaults otherwise."""
 
     def __init__(self) -> None:
         self._server: Any = None
 
     def load(
-        self, *, model: str, threads: int, context_length: int, state_dir: str = ""
+        self,
+        *,
+        model: str,
+        threads: int,
+        context_length: int,
+        state_dir: str = "",
+        slots: int = 1,
     ) -> Mapping[str, Any]:
-        """Load a model and draw one token; state_dir is where saved states go, "" is nowhere."""
+        """Load a model and draw one token; state_dir is where saved states go, "" is nowhere.
+
+        Several slots share one pool of context_length tokens, and in it what they have in common.
+        """
         started = time.perf_counter()
         params = xllamacpp.CommonParams()
         params.model.path = model
         params.n_ctx = context_length
-        params.n_parallel = 1
+        params.n_parallel = slots
+        params.kv_unified = slots > 1
         params.cpuparams.n_threads = threads
         params.cpuparams_batch.n_threads = threads
         if state_dir:
@@ -46,6 +56,27 @@ class Peer:
         """Generate greedily behind a prompt; the prompt may come from the cache."""
         timings = self._complete(token_ids, num_tokens=num_tokens, reuse=True)
         return {"tokens_per_second": timings["predicted_per_second"]}
+
+    def complete(self, *, token_ids: list[int], n: int, num_tokens: int) -> Mapping[str, Any]:
+        """Draw n completions of num_tokens each, all slots at once, behind a cached prompt."""
+        request = {
+            "prompt": token_ids,
+            "n_predict": num_tokens,
+            "n_cmpl": n,
+            "seed": 1,
+            "cache_prompt": True,
+            "ignore_eos": True,
+        }
+        started = time.perf_counter()
+        answer = _parsed(self._server.handle_completions(request))
+        seconds = time.perf_counter() - started
+        # The timings are those of the first completion; all have the same length.
+        choices, timings = answer.get("choices", [answer]), answer["timings"]
+        return {
+            "seconds": seconds,
+            "num_tokens": len(choices) * timings["predicted_n"],
+            "read_tokens": timings["prompt_n"],
+        }
 
     def save(self, *, token_ids: list[int], name: str, state_dir: str) -> Mapping[str, Any]:
         """Read a prompt and write its state to a file."""
@@ -87,16 +118,20 @@ class Peer:
             "cache_prompt": reuse,
             "ignore_eos": True,
         }
-        answer = self._server.handle_completions(request)
-        answer = json.loads(answer) if isinstance(answer, str | bytes) else answer
+        answer = _parsed(self._server.handle_completions(request))
         timings: dict[str, float] = answer["timings"]
         return timings
+
+
+def _parsed(answer: Any) -> Any:
+    """Return the server's answer as objects; some versions give text."""
+    return json.loads(answer) if isinstance(answer, str | bytes) else answer
 
 
 def main() -> None:
     """Answer bench requests until standard input ends."""
     peer = Peer()
-    names = ("load", "read", "decode", "save", "resume", "memory", "machine")
+    names = ("load", "read", "decode", "complete", "save", "resume", "memory", "machine")
     answer_requests({name: getattr(peer, name) for name in names})
 
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from app.bench.accuracy import AccuracyOptions, measure_accuracy
+from app.bench.batch import BatchOptions, measure_batch
 from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.report import Report
@@ -53,6 +54,13 @@ def _resume(arguments: Namespace) -> Report:
     return measure_resume(options, _say)
 
 
+def _batch(arguments: Namespace) -> Report:
+    options = BatchOptions(
+        _model(arguments), arguments.threads, arguments.peer, repeats=arguments.repeats
+    )
+    return measure_batch(options, _say)
+
+
 def _memory(arguments: Namespace) -> Report:
     codecs = tuple(arguments.codecs or ("f16", "int8"))
     return measure_memory(MemoryOptions(_model(arguments), arguments.threads, codecs), _say)
@@ -90,6 +98,7 @@ def _writing(arguments: Namespace) -> Report:
 _BENCHES: dict[str, Callable[[Namespace], Report]] = {
     "speed": _speed,
     "resume": _resume,
+    "batch": _batch,
     "memory": _memory,
     "accuracy": _accuracy,
     "clone": _clone,
