@@ -18,6 +18,7 @@ from app.full_context import FullContext
 from app.prompting import Prompting, ReplyOptions
 from app.readiness import ReadinessBook, ReadinessJob
 from app.reply_job import ReplyJob
+from app.reply_row import ReplyRow
 from app.residency import Residency
 from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
@@ -186,13 +187,23 @@ class ChatService:
         self, conversation_id: str, text: str, *, options: ReplyOptions | None = None
     ) -> tuple[Message, Message]:
         """Add the user's message and queue the reply; return both rows."""
+        message, (reply,) = self.send_for_versions(conversation_id, text, 1, options=options)
+        return message, reply
+
+    def send_for_versions(
+        self, conversation_id: str, text: str, n: int, *, options: ReplyOptions | None = None
+    ) -> tuple[Message, list[Message]]:
+        """Add the user's message and queue n replies, which grow together; return all rows.
+
+        The replies are versions of each other; the first is on the branch on screen.
+        """
         conversation = self._store.conversation(conversation_id)
         message = self._store.add_message(
             conversation_id, parent_id=conversation.leaf_id, role=Role.USER, content=text
         )
         if not conversation.title:
             self._store.update_conversation(conversation_id, title=title_from(text))
-        return message, self._reply_to(message, options)
+        return message, self._replies_to(message, n, options)
 
     def regenerate(self, message_id: str) -> Message:
         """Queue another version of a reply; return its row."""
@@ -280,32 +291,47 @@ class ChatService:
         self._look_at([conversation.id for conversation in self._store.conversations()])
 
     def _reply_to(self, message: Message, options: ReplyOptions | None = None) -> Message:
-        reply = self._store.add_message(
-            message.conversation_id,
-            parent_id=message.id,
-            role=Role.ASSISTANT,
-            content="",
-            status=MessageStatus.STREAMING,
-        )
-        self._start(reply, options)
-        self._changed(message.conversation_id)
+        (reply,) = self._replies_to(message, 1, options)
         return reply
 
+    def _replies_to(self, message: Message, n: int, options: ReplyOptions | None) -> list[Message]:
+        replies = [
+            self._store.add_message(
+                message.conversation_id,
+                parent_id=message.id,
+                role=Role.ASSISTANT,
+                content="",
+                status=MessageStatus.STREAMING,
+            )
+            for _ in range(n)
+        ]
+        if n > 1:
+            self._store.set_leaf(message.conversation_id, replies[0].id)
+        self._start_all(replies, options)
+        self._changed(message.conversation_id)
+        return replies
+
     def _start(self, reply: Message, options: ReplyOptions | None = None) -> None:
+        self._start_all([reply], options)
+
+    def _start_all(self, replies: list[Message], options: ReplyOptions | None) -> None:
+        first = replies[0]
         job = ReplyJob(
-            reply,
-            build_request=lambda: self.prompting.request(reply, options or ReplyOptions()),
-            store=self._store,
-            emit=self._emit,
-            on_finished=self._finished,
+            [self._row(reply) for reply in replies],
+            build_request=lambda: self.prompting.request(first, options or ReplyOptions()),
         )
-        # Told before the engine thread can tell anything else of this reply.
+        # Told before the engine thread can tell anything else of these replies.
         ahead = self._worker.num_ahead(Priority.FOREGROUND)
-        self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
-        self.residency.note_use(reply.conversation_id)
+        for reply in replies:
+            self._emit(ReplyQueued(reply.conversation_id, reply.id, ahead))
+        self.residency.note_use(first.conversation_id)
         with self._lock:
-            handle = self._worker.submit(job)
-            self._running[reply.id] = _Running(reply.conversation_id, job, handle)
+            handle = self._worker.submit(job, conversation_id=first.conversation_id)
+            for reply in replies:
+                self._running[reply.id] = _Running(reply.conversation_id, job, handle)
+
+    def _row(self, reply: Message) -> ReplyRow:
+        return ReplyRow(reply, store=self._store, emit=self._emit, on_finished=self._finished)
 
     def _finished(self, message: Message) -> None:
         """Note a reply's end. Runs on the engine thread."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from app.errors import AppError
-from engine.config import KVCodec, Overflow
+from engine.config import MAX_COMPLETIONS, KVCodec, Overflow
 from engine.errors import EngineError
 
 Command = Callable[[argparse.Namespace], int]
@@ -78,6 +78,9 @@ def _add_ask(commands: _Commands[argparse.ArgumentParser]) -> None:
     ask.add_argument("--max-tokens", type=_positive, metavar="N")
     ask.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
     ask.add_argument("--seed", type=int, metavar="N")
+    ask.add_argument(
+        "--n", type=_completions, default=1, metavar="N", help="draw N answers together, at most 64"
+    )
     ask.add_argument("--json", action="store_true", help="print one JSON object")
     _add_overflow(ask)
 
@@ -132,6 +135,13 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def _completions(text: str) -> int:
+    value = _positive(text)
+    if value > MAX_COMPLETIONS:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_COMPLETIONS}")
     return value
 
 

@@ -1,111 +1,69 @@
-"""One reply, from the engine's events to rows of the store and events for the window."""
+"""The generation of replies as a job: usually one, or several to the same message together."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from app.conversation import Message, MessageStatus, ReplyStats
-from app.events import (
-    ErrorReport,
-    Listener,
-    ReplyDelta,
-    ReplyFinished,
-    ReplyProgress,
-    ReplyTrimmed,
-)
-from app.full_context import left_out, question_for
+from app.conversation import Message
+from app.events import ErrorReport
+from app.full_context import question_for
 from app.prompting import ReplyRequest
-from app.store.chat_store import ChatStore
+from app.reply_row import ReplyRow
 from app.worker import Priority
 from engine.config import Overflow
-from engine.events import (
-    Channel,
-    ContextCut,
-    Finished,
-    FinishReason,
-    PrefillProgress,
-    TextDelta,
-)
+from engine.events import BatchEvent, ContextCut
 
 if TYPE_CHECKING:
     from engine.engine import Engine
 
-SAVE_EVERY_SECONDS = 0.5
-
-_STATUS = {
-    FinishReason.STOP: MessageStatus.COMPLETE,
-    FinishReason.LENGTH: MessageStatus.LENGTH,
-    FinishReason.CANCELLED: MessageStatus.STOPPED,
-}
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The reply as far as it got. tokens counted from the first delta."""
-
-    content: str
-    reasoning: str
-    started: float = field(default_factory=time.monotonic)
-    first_delta: float | None = None
-    saved: float = 0.0
-
 
 class ReplyJob:
-    """Generates into one reply row. Its text is in the store at most a second after it was drawn.
+    """Generates into reply rows; several are versions of each other and share their prompt.
 
     build_request is called when the job starts, so that a reply still being written above this one
-    is complete by then. on_finished is called on the engine thread when the row has its last form.
+    is complete by then.
     """
 
     def __init__(
         self,
-        reply: Message,
+        rows: Sequence[ReplyRow],
         *,
         build_request: Callable[[], ReplyRequest],
-        store: ChatStore,
-        emit: Listener,
-        on_finished: Callable[[Message], None],
         priority: Priority = Priority.FOREGROUND,
     ) -> None:
         self.priority = priority
+        self._rows = rows
         self._build_request = build_request
-        self._reply = reply
-        self._store = store
-        self._emit = emit
-        self._on_finished = on_finished
-        self._progress = _Progress(reply.content, reply.reasoning)
 
     def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
         """Generate, one event a step."""
         asked = self._build_request()
         if asked.request.overflow is Overflow.ASK and self._asks(asked, engine):
             return
-        if self._reply.left_out is not None and not asked.request.dropped:
-            nothing = replace(self._reply.left_out, ids=(), num_tokens=0)
-            self._store.update_message(self._reply.id, left_out=nothing)
-        for event in engine.generate(asked.request, is_cancelled=is_cancelled):
-            match event:
-                case ContextCut():
-                    self._trimmed(event, asked, engine)
-                case PrefillProgress():
-                    self._prefilled(event)
-                case TextDelta():
-                    self._grew(event)
-                case Finished():
-                    self._finish(event, engine)
+        if not asked.request.dropped:
+            for row in self._rows:
+                row.forget_left_out()
+        count = len(self._rows)
+        for one in engine.generate_batch(
+            asked.request, count, is_cancelled=lambda index: is_cancelled()
+        ):
+            for row in self._concerned(one):
+                row.take(one.event, asked, engine)
             yield
 
     def overlay(self, message: Message) -> Message:
-        """Return the reply's row with the text drawn so far, which the store has not seen yet."""
-        progress = self._progress
-        return replace(message, content=progress.content, reasoning=progress.reasoning)
+        """Return a row of this job with the text drawn so far, which the store has not seen yet."""
+        return next(row for row in self._rows if row.id == message.id).overlay(message)
 
     def failed(self, error: ErrorReport) -> None:
-        """Keep what there is of the reply, and say why there is no more."""
-        self._end(MessageStatus.ERROR, None, error)
+        """Keep what there is of the replies, and say why there is no more."""
+        for row in self._rows:
+            row.failed(error)
+
+    def _concerned(self, one: BatchEvent) -> Sequence[ReplyRow]:
+        """Return the rows of an event: what the prompt lacks is lacking for all."""
+        return self._rows if isinstance(one.event, ContextCut) else (self._rows[one.index],)
 
     def _asks(self, asked: ReplyRequest, engine: Engine) -> bool:
         """End with a question where the context is full; False where it is not."""
@@ -113,69 +71,6 @@ class ReplyJob:
         if found is None:
             return False
         question = question_for(found, asked.branch, engine.rates())
-        self._store.update_message(self._reply.id, question=question)
-        self._end(MessageStatus.ASKING, None, None)
+        for row in self._rows:
+            row.ask(question)
         return True
-
-    def _trimmed(self, cut: ContextCut, asked: ReplyRequest, engine: Engine) -> None:
-        out = left_out(cut, asked.branch, engine.info.context_length)
-        self._store.update_message(self._reply.id, left_out=out)
-        self._emit(ReplyTrimmed(self._reply.conversation_id, self._reply.id, out))
-
-    def _prefilled(self, event: PrefillProgress) -> None:
-        read = event.done_tokens - event.reused_tokens
-        elapsed = time.monotonic() - self._progress.started
-        left = event.total_tokens - event.done_tokens
-        self._emit(
-            ReplyProgress(
-                self._reply.conversation_id,
-                self._reply.id,
-                event.done_tokens,
-                event.total_tokens,
-                event.reused_tokens,
-                seconds_left=left * elapsed / read if read > 0 else None,
-            )
-        )
-
-    def _grew(self, event: TextDelta) -> None:
-        progress, now = self._progress, time.monotonic()
-        if event.channel is Channel.REASONING:
-            offset = len(progress.reasoning)
-            progress.reasoning += event.text
-        else:
-            offset = len(progress.content)
-            progress.content += event.text
-        if progress.first_delta is None:
-            progress.first_delta = now
-        seconds = now - progress.first_delta
-        rate = (event.num_tokens - 1) / seconds if seconds > 0.05 else 0.0
-        owner, reply = self._reply.conversation_id, self._reply.id
-        self._emit(ReplyDelta(owner, reply, event.text, event.channel, rate, offset))
-        if now - progress.saved >= SAVE_EVERY_SECONDS:
-            progress.saved = now
-            self._store.update_message(
-                self._reply.id, content=progress.content, reasoning=progress.reasoning
-            )
-
-    def _finish(self, event: Finished, engine: Engine) -> None:
-        stats = ReplyStats(event.usage, event.timing, event.miss_reason, engine.info.name)
-        self._end(_STATUS[event.finish_reason], stats, None, event.token_ids)
-
-    def _end(
-        self,
-        status: MessageStatus,
-        stats: ReplyStats | None,
-        error: ErrorReport | None,
-        token_ids: tuple[int, ...] = (),
-    ) -> None:
-        message = self._store.update_message(
-            self._reply.id,
-            content=self._progress.content,
-            reasoning=self._progress.reasoning,
-            status=status,
-            stats=stats,
-            error=error.message if error is not None else "",
-            error_kind=error.kind if error is not None else "",
-        )
-        self._on_finished(message)
-        self._emit(ReplyFinished(message, error, token_ids))

@@ -55,6 +55,7 @@ class Services:
         self.worker.on_step = self._monitor.look
         self.worker.idle_job = self.chat.residency.idle_job
         self.worker.check = self._check_codec
+        self.worker.num_parallel = lambda: self.settings.value.parallel_sequences
         self._in_force = self.settings.value
         self.settings.subscribe(self._apply)
         self._recover()

@@ -170,7 +170,7 @@ class Settings:
         None, Range(0, 1024 * _GIB, optional=True), reload=True
     )
     cold_budget_bytes: int | None = _setting(None, Range(0, 16_384 * _GIB, optional=True))
-    parallel_sequences: int = _setting(1, Range(1, 64), reload=True)
+    parallel_sequences: int = _setting(4, Range(1, 64))
     session_timeout_minutes: int = _setting(30, Range(1, 10_080))
     offload_share: float = _setting(0.0, Range(0.0, 1.0), reload=True)
     eviction_order: str = _setting("balanced", Choice(("balanced", "recency", "frequency")))

@@ -72,10 +72,15 @@ class Job(Protocol):
 
 @dataclass(eq=False, slots=True)
 class JobHandle:
-    """A submitted job, for the one who may want to cancel it."""
+    """A submitted job, for the one who may want to cancel it.
+
+    conversation_id: whom a reply belongs to, None for other work. turn: when it had its last step.
+    """
 
     job: Job
     order: int
+    conversation_id: str | None = None
+    turn: int = 0
     submitted: float = field(default_factory=time.monotonic)
     iterator: Iterator[None] | None = None
     _cancelled: threading.Event = field(default_factory=threading.Event)
@@ -133,6 +138,8 @@ class EngineWorker:
     work; idle_job, asked for in the same moments, may return work for idle times. check is asked
     of each engine that was loaded, and tells how far it is; an AppError it raises means that the
     engine is not to be used.
+    num_parallel: how many replies of different conversations take turns; the engine evaluates
+    their tokens together.
     """
 
     def __init__(
@@ -155,6 +162,7 @@ class EngineWorker:
         self._waiting: list[JobHandle] = []
         self._current: JobHandle | None = None
         self._order = count()
+        self._turns = count(1)
         self._load_cancelled = threading.Event()
         self._is_closing = False
         self._num_loads = 0
@@ -163,6 +171,7 @@ class EngineWorker:
         self.on_step: Callable[[Engine], None] = lambda engine: None
         self.idle_job: Callable[[], Job | None] = lambda: None
         self.check: Check = lambda engine, watch: None
+        self.num_parallel: Callable[[], int] = lambda: 1
 
     def start(self) -> None:
         """Start the engine thread; it imports torch only when a model is loaded."""
@@ -185,21 +194,28 @@ class EngineWorker:
         """Queue the unloading of the model; its conversations are saved first."""
         self._command(self._unload)
 
-    def submit(self, job: Job) -> JobHandle:
-        """Queue a job; it waits until a model is loaded."""
-        handle = JobHandle(job, next(self._order))
+    def submit(self, job: Job, *, conversation_id: str | None = None) -> JobHandle:
+        """Queue a job; it waits until a model is loaded.
+
+        conversation_id: of a reply, which may take turns with those of other conversations.
+        """
+        handle = JobHandle(job, next(self._order), conversation_id)
         with self._condition:
             self._waiting.append(handle)
             self._condition.notify()
         return handle
 
     def num_ahead(self, priority: Priority) -> int:
-        """Return how many jobs a new one of this priority waits for, the present one included."""
+        """Return how many jobs a new one of this priority waits for, the present one included.
+
+        Those it would take turns with do not count.
+        """
         now = time.monotonic()
         with self._condition:
             ahead = sum(handle.rank(now)[0] <= priority for handle in self._waiting)
             current = self._current
-            return ahead + (current is not None and current.job.priority <= priority)
+            ahead += current is not None and current.job.priority <= priority
+        return max(0, ahead - (self.num_parallel() - 1))
 
     def close(self, timeout_s: float) -> bool:
         """Cancel everything, save, unload, end the thread; False when that took too long."""
@@ -253,8 +269,8 @@ class EngineWorker:
 
     def _run_most_urgent(self) -> None:
         with self._condition:
-            now = time.monotonic()
-            handle = min(self._waiting, key=lambda h: h.rank(now))
+            handle = min(self._taking_turns(), key=lambda h: (h.turn, h.order))
+            handle.turn = next(self._turns)
             self._waiting.remove(handle)
             self._current = handle
         is_done = self._advance(handle, self._should_yield)
@@ -263,13 +279,29 @@ class EngineWorker:
             if not is_done:
                 self._waiting.append(handle)
 
+    def _taking_turns(self) -> list[JobHandle]:
+        """Return the most urgent waiting job, and the replies that share the engine with it."""
+        now = time.monotonic()
+        first, *others = sorted(self._waiting, key=lambda handle: handle.rank(now))
+        chosen = [first]
+        taken = {first.conversation_id, None}
+        for other in others if first.conversation_id is not None else ():
+            is_equal = other.job.priority == first.job.priority
+            if is_equal and other.conversation_id not in taken:
+                chosen.append(other)
+                taken.add(other.conversation_id)
+        return chosen[: max(1, self.num_parallel())]
+
     def _should_yield(self, handle: JobHandle) -> bool:
-        """Tell whether something more urgent waits; equals take turns only by ageing."""
+        """Tell whether something more urgent waits, or a reply whose turn it is."""
         with self._condition:
             if self._is_closing or self._commands:
                 return True
-            urgent = [h for h in self._waiting if h.job.priority < handle.job.priority]
-            return bool(urgent)
+            if any(h.job.priority < handle.job.priority for h in self._waiting):
+                return True
+            if handle.conversation_id is None or self.num_parallel() <= 1:
+                return False
+            return any(h.conversation_id is not None for h in self._waiting)
 
     def _advance(self, handle: JobHandle, should_yield: Callable[[JobHandle], bool]) -> bool:
         """Run a job's steps; True when it has ended, in whatever way."""

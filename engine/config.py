@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+# Replies that one request may draw together.
+MAX_COMPLETIONS = 64
+
 
 class KVCodec(StrEnum):
     """How keys and values are held in a block.

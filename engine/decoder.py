@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.config import MAX_COMPLETIONS
 from engine.memory.interface import Memory
 from engine.runner import Runner
 from engine.session.pool import SessionPool
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # More rows in one pass gain nothing, and every runner has room for these.
-MAX_ROWS = 64
+MAX_ROWS = MAX_COMPLETIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,15 @@ from pathlib import Path
 import torch
 
 from engine.batch import Batch
-from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
-from engine.decoder import MAX_ROWS, Decoder
+from engine.config import (
+    MAX_COMPLETIONS,
+    ChatMessage,
+    EngineConfig,
+    GenerateRequest,
+    KVCodec,
+    SamplingParams,
+)
+from engine.decoder import Decoder
 from engine.errors import EngineError
 from engine.events import BatchEvent, GenerateEvent, LoadProgress, OverflowQuestion
 from engine.generation import Clock, Generation, Prompt
@@ -168,7 +175,7 @@ class Engine:
         where the request is ephemeral. is_cancelled is asked for each reply by its index.
         Raises: as ``generate``, ValueError when n is not in 1..64.
         """
-        if not 1 <= n <= MAX_ROWS:
+        if not 1 <= n <= MAX_COMPLETIONS:
             raise ValueError(f"n is out of range: {n}")
         clock = Clock()
         prompt = self._preparation.prepare(request, clock)

@@ -29,6 +29,8 @@ def ask(arguments: Namespace) -> int:
         session.services.chat.open(conversation_id)  # whoever asks here reads the answer here
         model = session.load(Path(arguments.model) if arguments.model else None)
         options = _options(arguments, session.services.settings.value.sampling)
+        if arguments.n > 1:
+            return _ask_for_several(session, conversation_id, arguments, options, model)
         _, reply = session.services.chat.send(conversation_id, arguments.text, options=options)
         finished = show_answer(session, reply.id, is_quiet=arguments.json)
         raise_for(finished.error)
@@ -37,6 +39,34 @@ def ask(arguments: Namespace) -> int:
         if arguments.json:
             print(json.dumps(_as_json(finished, model), ensure_ascii=False))
         return 0
+
+
+def _ask_for_several(
+    session: TerminalSession,
+    conversation_id: str,
+    arguments: Namespace,
+    options: ReplyOptions,
+    model: ModelInfo,
+) -> int:
+    """Ask once, show every answer when all are there. Raises: CommandError."""
+    chat = session.services.chat
+    _, replies = chat.send_for_versions(
+        conversation_id, arguments.text, arguments.n, options=options
+    )
+    ids = [reply.id for reply in replies]
+    ends = session.finished_replies(ids, on_interrupt=lambda: chat.stop(conversation_id))
+    for finished in ends:
+        raise_for(finished.error)
+        _refuse_full(session, finished)
+    say_left_out(ends[0].message)
+    if arguments.json:
+        completions = [_as_json(finished, model) for finished in ends]
+        answer = {"conversation": conversation_id, "completions": completions}
+        print(json.dumps(answer, ensure_ascii=False))
+        return 0
+    for number, finished in enumerate(ends, 1):
+        print(f"[{number}] {finished.message.content}\n")
+    return 0
 
 
 def _refuse_full(session: TerminalSession, finished: ReplyFinished) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +64,27 @@ class TerminalSession:
                     yield event
                 case Notice(message=text):
                     self._say(text)
+
+    def finished_replies(
+        self, reply_ids: Sequence[str], *, on_interrupt: Callable[[], None]
+    ) -> list[ReplyFinished]:
+        """Wait for the ends of several replies; return them in the order asked for.
+
+        on_interrupt: called at Ctrl+C; the waiting goes on.
+        """
+        ends: dict[str, ReplyFinished] = {}
+        while len(ends) < len(reply_ids):
+            try:
+                event = self._events.get()
+            except KeyboardInterrupt:
+                on_interrupt()
+                continue
+            match event:
+                case ReplyFinished(message=message) if message.id in reply_ids:
+                    ends[message.id] = event
+                case Notice(message=text):
+                    self._say(text)
+        return [ends[reply_id] for reply_id in reply_ids]
 
     def _default_model(self) -> Path:
         last = self.services.settings.value.last_model

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 from engine.config import ChatMessage, EngineConfig, GenerateRequest
 from engine.errors import LoadCancelledError, ModelFileError
 from engine.events import (
+    BatchEvent,
     Channel,
     ContextCut,
     Finished,
@@ -91,6 +93,19 @@ class FakeEngine:
             yield TextDelta(word, Channel.CONTENT, count)
         usage = Usage(10, ReusedTokens(hot=5), count)
         yield Finished(reason, tuple(range(count)), usage, Timing(1.0, 2.0, 3.0, 40.0))
+
+    def generate_batch(
+        self,
+        request: GenerateRequest,
+        n: int,
+        *,
+        is_cancelled: Callable[[int], bool] = lambda index: False,
+    ) -> Iterator[BatchEvent]:
+        replies = [
+            self.generate(request, is_cancelled=partial(is_cancelled, index)) for index in range(n)
+        ]
+        for events in zip(*replies, strict=True):
+            yield from (BatchEvent(index, event) for index, event in enumerate(events))
 
     def overflow_question(self, request: GenerateRequest) -> OverflowQuestion | None:
         return self.question

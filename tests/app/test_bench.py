@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.bench import accuracy, clone, memory, store, writing
+from app.bench import accuracy, batch, clone, memory, store, writing
 from app.bench.accuracy import AccuracyOptions, measure_accuracy
+from app.bench.batch import BatchOptions, measure_batch
 from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.ours import Ours
@@ -38,7 +39,7 @@ class InProcess:
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bench in (accuracy, clone, memory, store, writing):
+    for bench in (accuracy, batch, clone, memory, store, writing):
         monkeypatch.setattr(bench, "BenchProcess", InProcess)
 
 
@@ -46,6 +47,20 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     return write_tiny_model(folder / "tiny.gguf", TinyModel(context_length=4096))
+
+
+def test_completions_of_one_prompt_hold_it_once(model):
+    options = BatchOptions(
+        model, 1, False, repeats=1, sizes=(2, 6), prompt_tokens=400, num_tokens=20
+    )
+    report = measure_batch(options, print)
+    assert [row.name for row in report.rows] == ["batch_2_shared_400", "batch_6_shared_400"]
+    for row, size in zip(report.rows, options.sizes, strict=True):
+        numbers = row.to_json()
+        assert {"ours", "peer", "one_by_one", "of_one_by_one", "fraction"} <= set(numbers)
+        assert numbers["ours"] > 0
+        assert numbers["bytes"] < numbers["independent_bytes"]
+        assert numbers["fraction"] < 1 / size + 0.25
 
 
 def test_memory_is_shared_and_said_to_be(model):

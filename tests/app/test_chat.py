@@ -192,3 +192,28 @@ def test_readiness_and_context_use_follow_a_reply(app, conversation_id):
     readiness = app.services.chat.readiness(conversation_id)
     assert readiness.tier is ReadyTier.HOT
     assert readiness.seconds == pytest.approx(0.02)
+
+
+def test_several_replies_are_versions_of_each_other(app, conversation_id):
+    message, replies = app.services.chat.send_for_versions(conversation_id, "Hello", 3)
+    for reply in replies:
+        assert finished(app, reply).content == "one two three"
+    rows = app.services.chats.siblings(replies[1].id)
+    assert [row.id for row in rows] == [reply.id for reply in replies]
+    assert {row.parent_id for row in rows} == {message.id}
+    path = app.services.chat.path(conversation_id)
+    assert path[-1].id == replies[0].id
+    assert len(app.engine.asked) == 3
+    assert not app.services.chat.is_busy(conversation_id)
+
+
+def test_several_replies_are_stopped_and_fail_together(app, conversation_id):
+    app.engine.gate = threading.Semaphore(0)
+    _, replies = app.services.chat.send_for_versions(conversation_id, "Hello", 2)
+    app.wait_for(ReplyProgress)
+    app.services.chat.stop(conversation_id)
+    app.engine.gate.release(2)
+    assert {finished(app, reply).status for reply in replies} == {MessageStatus.STOPPED}
+    app.engine.gate, app.engine.fails_with = None, ContextOverflowError(9, 8)
+    _, replies = app.services.chat.send_for_versions(conversation_id, "More", 2)
+    assert {finished(app, reply).status for reply in replies} == {MessageStatus.ERROR}

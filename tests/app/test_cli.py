@@ -89,6 +89,17 @@ def test_ask_prints_one_json_object(engine, capsys):
     assert request.messages[0].content == "Be kind."
 
 
+def test_ask_draws_several_answers(engine, capsys):
+    assert reprise("ask", "Hello", "--model", "model.gguf", "--n", "3") == 0
+    shown = capsys.readouterr().out
+    assert shown == "".join(f"[{number}] one two three\n\n" for number in (1, 2, 3))
+    assert reprise("ask", "Hello", "--model", "model.gguf", "--n", "2", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"conversation", "completions"}
+    assert [one["text"] for one in answer["completions"]] == ["one two three"] * 2
+    assert {one["conversation"] for one in answer["completions"]} == {answer["conversation"]}
+
+
 def test_ask_goes_on_with_a_conversation(engine, capsys):
     reprise("ask", "Hello", "--model", "model.gguf", "--json")
     conversation = json.loads(capsys.readouterr().out)["conversation"]
@@ -183,7 +194,13 @@ def test_chat_talks_until_the_input_ends(engine, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["ask"], ["bench", "nothing"], ["clone", "x", "--decay", "0"], ["ask", "x", "--seed", "y"]],
+    [
+        ["ask"],
+        ["bench", "nothing"],
+        ["clone", "x", "--decay", "0"],
+        ["ask", "x", "--seed", "y"],
+        ["ask", "x", "--n", "65"],
+    ],
 )
 def test_a_wrong_command_line_is_refused(arguments):
     with pytest.raises(SystemExit):

@@ -271,3 +271,37 @@ def test_closing_fails_jobs_that_never_ran(recorder, loader):
     assert worker.close(WAIT_S)
     assert job.error is not None
     assert job.error.kind == "NotRun"
+
+
+def test_replies_of_different_conversations_take_turns(worker, recorder):
+    worker.num_parallel = lambda: 2
+    trace: list[str] = []
+    gate = threading.Semaphore(0)
+    jobs = [StepJob(name, trace, num_steps=3, gate=gate) for name in "abc"]
+    background = StepJob("x", trace, priority=Priority.BACKGROUND)
+    for job in jobs:
+        worker.submit(job, conversation_id=str(id(job)))
+    worker.submit(background)
+    loaded(worker, recorder)
+    gate.release(9)
+    assert background.done.wait(WAIT_S)
+    assert trace == [*"ababab", *"ccc", "x"]
+
+
+def test_replies_of_one_conversation_follow_each_other(worker, recorder):
+    worker.num_parallel = lambda: 4
+    trace: list[str] = []
+    jobs = [StepJob(name, trace, num_steps=2) for name in "abc"]
+    for job, conversation in zip(jobs, ("one", "one", "two"), strict=True):
+        worker.submit(job, conversation_id=conversation)
+    loaded(worker, recorder)
+    assert jobs[1].done.wait(WAIT_S)
+    assert trace == ["a", "c", "a", "c", "b", "b"]
+
+
+def test_what_takes_turns_is_not_ahead(worker):
+    for number in range(3):
+        worker.submit(StepJob("a", []), conversation_id=str(number))
+    assert worker.num_ahead(Priority.FOREGROUND) == 3
+    worker.num_parallel = lambda: 3
+    assert worker.num_ahead(Priority.FOREGROUND) == 1
