@@ -7,7 +7,7 @@ makes a branch of it. What the chat template puts around messages stays whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -143,7 +143,8 @@ class KeyMover:
         rope = self._ropes[group.layers[slots[0]]]
         part = keys[slots]
         rows = part.permute(2, 0, 1, 3).flatten(1, 2).contiguous()
-        rope.move(distances.to(rope.frequencies.device)).apply_(rows)
+        rotation = rope.move(distances.to(rope.frequencies.device))
+        replace(rotation, cis=rotation.cis.to(rows.device)).apply_(rows)
         keys[slots] = torch.unflatten(rows, 1, part.shape[:2]).permute(1, 2, 0, 3)
 
 

@@ -7,7 +7,7 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton
 
-from app.events import Advice, AdviceKind
+from app.events import Advice, AdviceKind, CodecAccuracy
 from app.settings import Settings
 from engine.memory.interface import TierUse
 from tests.ui.fakes import CACHE, GIB, MODEL, FakeServices
@@ -190,3 +190,32 @@ def test_every_kind_of_advice_has_words(panel: CachePanel) -> None:
     names += ("restored_tokens_per_second", "read_tokens_per_second", "cold_budget_bytes")
     values = tuple((name, 2.0) for name in names)
     assert len({panel.advice.words(Advice(kind, values)) for kind in AdviceKind}) == len(AdviceKind)
+
+
+def test_what_to_do_when_the_context_is_full_is_a_setting(panel: CachePanel, services) -> None:
+    panel.set_model(replace(MODEL, can_roll=False))
+    combo = panel.form.rows["overflow"].combo
+    assert combo.currentText() == "Ask me"
+    rolling = combo.model().item(3)
+    assert not rolling.isEnabled()
+    assert rolling.toolTip() == "This model's memory cannot be moved."
+    combo.activated.emit(1)
+    assert services.settings.value.overflow == "drop_oldest"
+    assert not panel.form.reload.isVisible()
+    panel.set_model(MODEL)
+    assert combo.model().item(3).isEnabled()
+
+
+def test_what_the_precision_costs_is_shown_under_it(panel: CachePanel) -> None:
+    panel.set_model(MODEL)
+    assert panel.form.accuracy.isHidden()
+    accuracy = CodecAccuracy("int8", 256, 0.0005, 0.992, 0.0003)
+    panel.set_model(replace(MODEL, kv_codec="int8", codec_accuracy=accuracy))
+    check = panel.form.accuracy
+    texts = [check.numbers[name].text() for name in ("top1", "nll", "kl")]
+    assert texts == ["99.2 %", "+0.05 %", "0.0003"]
+    assert "256 tokens" in check.words.text()
+    assert check.words.property("role") == "faint"
+    panel.set_model(replace(MODEL, codec_accuracy=replace(accuracy, top1=0.9)))
+    assert "you chose to" in check.words.text()
+    assert check.words.property("role") == "danger"
