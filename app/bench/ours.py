@@ -43,7 +43,9 @@ class Ours:
         kv_codec: str = "f16",
         kernels: bool = True,
         home: str = "",
+        block_size: int = 32,
         hot_budget_bytes: int | None = None,
+        warm_budget_bytes: int | None = None,
     ) -> Mapping[str, Any]:
         """Load a model and draw one token; home is where kv.db lies, "" keeps nothing."""
         started = time.perf_counter()
@@ -52,7 +54,9 @@ class Ours:
             kv_codec=KVCodec(kv_codec),
             num_threads=threads,
             kernels=kernels,
+            block_size=block_size,
             hot_budget_bytes=hot_budget_bytes,
+            warm_budget_bytes=warm_budget_bytes,
         )
         if home:
             self._store = KVStore(Path(home) / "kv.db", budget_bytes=8 << 30)

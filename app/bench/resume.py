@@ -6,7 +6,7 @@ reads the same tokens from nothing, and comes back from its own state file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,14 @@ NUM_CONTINUED_TOKENS = 32
 NEXT_QUESTION = "Which of these entries is the most important one?"
 
 Messages = list[tuple[str, str]]
+
+# What another run may have set otherwise: the arguments of loading, by the name of the row.
+CHANGES: dict[str, dict[str, object]] = {
+    "kv_codec": {"kv_codec": "int8"},
+    "context_length": {"context_length": 6144},
+    "block_size": {"block_size": 64},
+    "budgets": {"hot_budget_bytes": 512 << 20, "warm_budget_bytes": 64 << 20},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ def measure_resume(options: ResumeOptions, say: Callable[[str], None]) -> Report
             with TemporaryDirectory(prefix="reprise-bench-") as home:
                 row, machine = _measure(options, home, length, codec)
             rows.append(row)
+    rows += _changed(options, say)
     return Report("resume", options.model.name, machine, tuple(rows))
 
 
@@ -76,6 +85,28 @@ def _measure(options: ResumeOptions, home: str, length: int, codec: str) -> tupl
     ratio = peer_ms / restored_ms if peer_ms else None
     row = Row(f"restart_{length}_{codec}", "ms", restored_ms, peer_ms, ratio, extra)
     return row, first.machine
+
+
+def _changed(options: ResumeOptions, say: Callable[[str], None]) -> list[Row]:
+    """Measure restarts with other settings than those under which the conversation was read."""
+    length, codec = options.lengths[0], options.codecs[0]
+    rows = []
+    with TemporaryDirectory(prefix="reprise-bench-") as home:
+        say(f"a conversation of {length} tokens in {codec}, resumed with other settings")
+        first = _first_process(options, home, length, codec)
+        for name, change in CHANGES.items():
+            with _load(options, home, codec, change=change) as ours:
+                answer = _continue(ours, first.messages)
+            reused = answer["reused_tokens"]
+            extra = {
+                "reused_tokens": reused,
+                "recomputed_tokens": answer["recomputed_tokens"],
+                "first_token_ms": answer["first_token_ms"],
+                "of_own_cold_read": answer["first_token_ms"] / first.cold_ms,
+            }
+            share = 100 * reused / answer["prompt_tokens"]
+            rows.append(Row(f"changed_{name}", "% reused", share, extra=extra))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +160,12 @@ def _continue(ours: BenchProcess, messages: Messages) -> Answer:
     )
 
 
-def _load(options: ResumeOptions, home: str, codec: str) -> BenchProcess:
+def _load(
+    options: ResumeOptions, home: str, codec: str, *, change: Mapping[str, object] | None = None
+) -> BenchProcess:
     ours = BenchProcess("ours")
-    ours.ask(
-        "load",
-        model=str(options.model),
-        threads=options.threads,
-        context_length=8192,
-        kv_codec=codec,
-        home=home,
-    )
+    settings: dict[str, object] = {"context_length": 8192, "kv_codec": codec, **(change or {})}
+    ours.ask("load", model=str(options.model), threads=options.threads, home=home, **settings)
     return ours
 
 

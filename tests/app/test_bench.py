@@ -13,6 +13,7 @@ from app.bench.batch import BatchOptions, measure_batch
 from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.ours import Ours
+from app.bench.resume import ResumeOptions, measure_resume
 from app.bench.store import StoreOptions, measure_store
 from app.bench.writing import WritingOptions, measure_writing
 from app.cli import run
@@ -130,6 +131,16 @@ def test_a_turn_writes_its_own_blocks_and_decoding_goes_on_meanwhile(model):
     assert writing_behind["tokens_meanwhile"][0] >= 1
     assert next_turn["bytes"] == next_turn["bytes_of_new_blocks"] > 0
     assert next_turn["ours"] == 1.0
+
+
+def test_a_restart_reads_only_what_is_new_also_with_other_settings(model):
+    report = measure_resume(ResumeOptions(model, 1, False, 1, (300,), ("f16",)), print)
+    restarted, *changed = (row.to_json() for row in report.rows)
+    assert restarted["identical"]
+    names = ("kv_codec", "context_length", "block_size", "budgets")
+    assert [row["name"] for row in changed] == [f"changed_{name}" for name in names]
+    for row in changed:
+        assert row["reused_tokens"] == restarted["reused_tokens"] > 200
 
 
 def test_accuracy_wants_texts(capsys, tmp_path):
