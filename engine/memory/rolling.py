@@ -168,15 +168,24 @@ def _copy(
 def _numbers(source: BlockTable, places: SequenceOf[int]) -> tuple[Tensor, Tensor]:
     """Return keys and values (L, K, T, D) of some places, as they are stored."""
     size = source.memory.pool.layout.block_size
-    by_block: dict[int, list[int]] = {}
-    for place in places:
-        by_block.setdefault(place // size, []).append(place % size)
     parts = []
-    for at, offsets in by_block.items():
-        keys, values = numbers_of(source.block(at), max(offsets) + 1)
-        parts.append((keys[:, :, offsets], values[:, :, offsets]))
+    for run in _runs(places, size):
+        at, offset = divmod(run.start, size)
+        keys, values = numbers_of(source.block(at), offset + len(run))
+        parts.append((keys[:, :, offset:], values[:, :, offset:]))
     keys, values = (torch.cat(kind, dim=2) for kind in zip(*parts, strict=True))
     return keys, values
+
+
+def _runs(places: SequenceOf[int], size: int) -> list[range]:
+    """Cut ascending places into runs of neighbours that lie in one block each."""
+    runs: list[range] = []
+    for place in places:
+        if runs and place == runs[-1].stop and place % size:
+            runs[-1] = range(runs[-1].start, place + 1)
+        else:
+            runs.append(range(place, place + 1))
+    return runs
 
 
 def _derived_root(found: Sequence, places: SequenceOf[int]) -> bytes:

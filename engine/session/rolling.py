@@ -6,7 +6,8 @@ makes a branch of it. What the chat template puts around messages stays whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -106,12 +107,13 @@ class Rolling:
             return RollRefusal.WINDOW_GONE
         self._pool.snapshot(source)
         sequence, source.sequence = source.sequence, None
-        moved = memory.roll(
-            sequence,
-            places,
-            move_keys=self._move_keys,
-            make_room=lambda: self._pool.make_room(source),
-        )
+        with _one_thread():
+            moved = memory.roll(
+                sequence,
+                places,
+                move_keys=self._move_keys,
+                make_room=lambda: self._pool.make_room(source),
+            )
         if moved is None:
             return RollRefusal.NO_ROOM
         token_ids = [source.token_ids[place] for place in rolled.places]
@@ -252,6 +254,17 @@ class _LogBuilder:
         span = self._session.spans[index]
         self._spans.append(MessageSpan(span.digest, start, len(self._places), span.is_open))
         self._last = index
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep torch to this thread: for the few numbers of a block, waking others costs more."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def _first(kept: Sequence[int], num_matching: int) -> list[int]:
