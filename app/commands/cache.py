@@ -9,6 +9,7 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from app.cache_use import StoredConversation, stored_conversations
@@ -107,8 +108,7 @@ def _clear(kv: KVStore) -> Numbers:
 
 
 def _compact(kv: KVStore) -> Numbers:
-    compacted = kv.compact()
-    return {"before_bytes": compacted.before_bytes, "after_bytes": compacted.after_bytes}
+    return asdict(kv.compact())
 
 
 def _verify(kv: KVStore) -> Numbers:
@@ -133,8 +133,11 @@ _ACTIONS: dict[str, Callable[[KVStore], Numbers]] = {
 
 def _sentence(action: str, numbers: Numbers) -> str:
     sizes = f"{_mb(numbers['before_bytes'])} before, {_mb(numbers['after_bytes'])} after"
-    if action != "verify":
+    if action == "clear":
         return sizes
+    if action == "compact":
+        before, after = numbers["before_blocks"], numbers["after_blocks"]
+        return f"{sizes}; {before:,} blocks before, {after:,} after"
     blocks, damaged = numbers["blocks"], numbers["damaged_blocks"]
     found = f"{damaged:,} damaged and dropped" if damaged else "all sound"
     return f"{blocks:,} blocks, {found}; {sizes}"

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, func, select
 
 from app.store.kv_database import driver
 from app.store.kv_tables import blocks, manifests
@@ -58,6 +58,11 @@ def read_all(connection: Connection) -> Iterator[tuple[bytes, bytes, StoredBlock
     for chunk in _chunks(ids):
         for row in connection.execute(select(blocks).where(blocks.c.id.in_(chunk))).all():
             yield row.fingerprint, row.hash, _block(connection, row)
+
+
+def count(connection: Connection) -> int:
+    """Return how many blocks there are."""
+    return int(connection.execute(select(func.count()).select_from(blocks)).scalar() or 0)
 
 
 def read_manifests(

@@ -40,10 +40,12 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Bytes on disk before and after."""
+    """Bytes on disk, and blocks in the file, before and after."""
 
     before_bytes: int
     after_bytes: int
+    before_blocks: int = 0
+    after_blocks: int = 0
 
 
 def default_budget(path: Path) -> int:
@@ -121,6 +123,11 @@ class KVStore:
         """Return the bytes really on disk, the WAL included."""
         return self._database.file_bytes()
 
+    def num_blocks(self) -> int:
+        """Return how many blocks are stored. Raises: StoreError."""
+        with self._reading() as database, database.reading() as connection:
+            return kv_blocks.count(connection)
+
     def budget_bytes(self) -> int:
         """Return the bytes the store may take."""
         return self._writer.budget_bytes
@@ -190,10 +197,10 @@ class KVStore:
         return Verified(num_blocks, num_bytes, len(damaged))
 
     def compact(self) -> Compacted:
-        """Give every free page back to the disk; waits. Raises: StoreError."""
-        before = self.used_bytes()
+        """Drop blocks that nothing names, give every free page back; waits. Raises: StoreError."""
+        before_bytes, before_blocks = self.used_bytes(), self.num_blocks()
         self._wait(self._writer.compact)
-        return Compacted(before, self.used_bytes())
+        return Compacted(before_bytes, self.used_bytes(), before_blocks, self.num_blocks())
 
     def clear(self) -> int:
         """Drop everything; wait, and return the bytes really freed. Raises: StoreError."""

@@ -116,8 +116,8 @@ class KVWriter:
                 break
 
     def compact(self) -> None:
-        """Give every free page back to the disk. Raises: DatabaseError kinds."""
-        self._require_lock()
+        """Sweep, and give every free page back to the disk. Raises: DatabaseError kinds."""
+        self.tidy()
         self.give_back(0)
 
     def replace(self, *, keep: bool) -> None:

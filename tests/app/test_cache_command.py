@@ -65,8 +65,12 @@ def test_clearing_tells_the_bytes_really_freed(tides, capsys):
 
 
 def test_compacting_tells_before_and_after(tides, capsys):
+    assert cache("compact", "--json") == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["before_bytes"] >= numbers["after_bytes"] > 0
+    assert numbers["before_blocks"] == numbers["after_blocks"] > 0
     assert cache("compact") == 0
-    assert "before" in capsys.readouterr().out
+    assert f"{numbers['after_blocks']} blocks before" in capsys.readouterr().out
 
 
 def test_verifying_drops_what_is_damaged(tides, capsys):

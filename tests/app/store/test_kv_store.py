@@ -241,6 +241,7 @@ def test_clear_and_compact_report_the_bytes_really_freed(store):
     store.forget("c")
     compacted = store.compact()
     assert compacted.after_bytes == store.used_bytes() < before * 0.6
+    assert compacted.after_blocks == store.num_blocks() == 60
     used = store.used_bytes()
     assert store.clear() == used - store.used_bytes() > 0
     assert store.usage() == []
