@@ -5,10 +5,7 @@ Arrays are numpy; a program holds on to every array and structure its operations
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import mmap
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +24,7 @@ from engine.kernels.structs import (
     Step,
     address,
 )
+from engine.pages import new_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,11 +83,7 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDAr
 
 
 class HugeBytes:
-    """Zeroed bytes on huge pages where the system has them, given out piece by piece.
-
-    Weights are read from end to end for every token: with small pages, address translation takes
-    a quarter of that time.
-    """
+    """Zeroed bytes on huge pages where the system has them, given out piece by piece."""
 
     def __init__(self, num_bytes: int) -> None:
         """Reserve room for num_bytes.
@@ -97,7 +91,7 @@ class HugeBytes:
         Raises: OutOfMemoryError.
         """
         try:
-            whole = np.frombuffer(_anonymous(num_bytes + HUGE_PAGE_BYTES), np.uint8)
+            whole = np.frombuffer(new_pages(num_bytes + HUGE_PAGE_BYTES), np.uint8)
         except (OSError, ValueError, OverflowError) as error:
             raise OutOfMemoryError("There is not enough memory for this model.") from error
         self._left = whole[-whole.ctypes.data % HUGE_PAGE_BYTES :]
@@ -108,16 +102,6 @@ class HugeBytes:
         assert len(piece) == num_bytes
         self._left = self._left[num_bytes + (-num_bytes % ALIGNMENT_BYTES) :]
         return piece
-
-
-def _anonymous(num_bytes: int) -> mmap.mmap:
-    if sys.platform == "win32":
-        return mmap.mmap(-1, num_bytes)
-    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
 
 
 class QuantizedActs:

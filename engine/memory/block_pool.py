@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.memory.prefix_index import HASH_BYTES, ROOT, PrefixIndex
+from engine.pages import new_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,7 +72,7 @@ class Arena:
         self.num_blocks = num_blocks
         self.slab_bytes = layout.slab_bytes
         num_bytes = num_blocks * layout.slab_bytes
-        self._pages = _new_pages(num_bytes) if device.type == "cpu" else None
+        self._pages = new_pages(num_bytes) if device.type == "cpu" else None
         self.raw = _tensor_over(self._pages, num_bytes, device)
         views = [
             plane.view(self.raw, num_blocks, layout.num_layers, layout.slab_bytes)
@@ -391,14 +392,6 @@ def share_blocks(blocks: Sequence[Block]) -> None:
 
 # Elsewhere pages given back need not read as zeros afterwards.
 _GIVES_BACK_PAGES = sys.platform == "linux"
-
-
-def _new_pages(num_bytes: int) -> mmap.mmap:
-    """Return zeroed memory whose pages cost nothing until they are written."""
-    if sys.platform == "win32":
-        return mmap.mmap(-1, num_bytes)
-    # Shared pages, the default, would be kept by the system however often they are given back.
-    return mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _tensor_over(pages: mmap.mmap | None, num_bytes: int, device: torch.device) -> Tensor:

@@ -42,7 +42,8 @@ constexpr int vectors_at_once(int heads) { return heads == 1 ? 8 : heads < 4 || 
 
 // scores[h][t] = q[h] . key t, for n keys of one block; some scores after the last are overwritten.
 template <class Codec, int H>
-RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, float* scores) {
+RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, const uint8_t* next, int n,
+                          float* scores) {
     constexpr int T = keys_at_once(H);
     for (int t = 0; t < n; t += T) {
         const uint8_t* key[T];
@@ -50,6 +51,7 @@ RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, 
             const int at = t + j < n ? t + j : n - 1;
             key[j] = keys + static_cast<int64_t>(at) * size * Codec::kBytes;
         }
+        prefetch(next + static_cast<int64_t>(t) * size * Codec::kBytes, T * size * Codec::kBytes);
         F sum[H * T];
         each<H * T>([&](auto j) RP_LAMBDA { sum[j] = fzero(); });
         for (int i = 0; i < size; i += R) {
@@ -69,12 +71,14 @@ RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, int n, 
 
 // out[h][i..i+V*R) += sum over keys of weights[h][t] * value t.
 template <class Codec, int H, int V>
-RP_INLINE void add_values(const float* weights, int size, int i, const uint8_t* values, int n,
-                          float* out) {
+RP_INLINE void add_values(const float* weights, int size, int i, const uint8_t* values,
+                          const uint8_t* next, int n, float* out) {
     F sum[H * V];
     each<H * V>([&](auto j) RP_LAMBDA { sum[j] = fload(out + j / V * size + i + j % V * R); });
     for (int t = 0; t < n; ++t) {
-        const uint8_t* value = values + static_cast<int64_t>(t) * size * Codec::kBytes;
+        const int64_t at = static_cast<int64_t>(t) * size * Codec::kBytes;
+        const uint8_t* value = values + at;
+        prefetch(next + at + i * Codec::kBytes, V * R * Codec::kBytes);
         each<V>([&](auto v) RP_LAMBDA {
             const F x = Codec::load(value, i + v * R);
             each<H>([&](auto h) RP_LAMBDA {
@@ -87,12 +91,13 @@ RP_INLINE void add_values(const float* weights, int size, int i, const uint8_t* 
 
 // out[h] += sum over n keys of weights[h][t] * value t.
 template <class Codec, int H>
-RP_INLINE void add_rows(const float* weights, int size, const uint8_t* values, int n, float* out) {
+RP_INLINE void add_rows(const float* weights, int size, const uint8_t* values, const uint8_t* next,
+                        int n, float* out) {
     constexpr int V = vectors_at_once(H);
     int i = 0;
     for (; i + V * R <= size; i += V * R)
-        add_values<Codec, H, V>(weights, size, i, values, n, out);
-    for (; i < size; i += R) add_values<Codec, H, 1>(weights, size, i, values, n, out);
+        add_values<Codec, H, V>(weights, size, i, values, next, n, out);
+    for (; i < size; i += R) add_values<Codec, H, 1>(weights, size, i, values, next, n, out);
 }
 
 // The same for P vectors of bytes from byte ``at`` of every token's values of 4 bits: P vectors of
@@ -137,11 +142,12 @@ RP_INLINE void fold_group_scales(const float* weights, int n, const uint8_t* sca
 
 // The same for values of 4 bits, group by group.
 template <int H>
-RP_INLINE void add_nibble_rows(const float* weights, int size, const PackedRun& run, int n,
-                               float* out) {
+RP_INLINE void add_nibble_rows(const float* weights, int size, const PackedRun& run,
+                               const PackedRun& next, int n, float* out) {
     constexpr int P = R > 8 || H == 4 ? 1 : 2;
     const int groups = size / kNibbleGroup;
     float folded[H * kTileKeys], surplus[H];
+    prefetch(next.values, n * size / 2);
     for (int g = 0; g < groups; ++g) {
         fold_group_scales<H>(weights, n, run.value_scales + 2 * g, groups, folded, surplus);
         for (int i = 0; i < kNibbleGroup / 2; i += P * R)
@@ -204,26 +210,34 @@ RP_INLINE void fold_scales(float* numbers, int n, const uint8_t* scales) {
 
 // n keys inside one block, for H heads of one query row.
 template <class Codec, int H>
-static void attend_keys(const RpAttend& args, const float* q, const uint8_t* keys, int n,
-                        float* out, float* stats) {
+static void attend_keys(const RpAttend& args, const float* q, const uint8_t* keys,
+                        const uint8_t* next, int n, float* out, float* stats) {
     float scores[H * kTileKeys];
-    score_keys<Codec, H>(q, args.head_dim, keys, n, scores);
+    const int64_t distance = value_distance(*args.slab);
+    score_keys<Codec, H>(q, args.head_dim, keys, next, n, scores);
     soften_heads<H>(args, scores, n, out, stats);
-    add_rows<Codec, H>(scores, args.head_dim, keys + value_distance(*args.slab), n, out);
+    add_rows<Codec, H>(scores, args.head_dim, keys + distance, next + distance, n, out);
 }
 
 // The same for quantised ones: scales are folded into scores and weights.
 template <int H>
-static void attend_packed(const RpAttend& args, const float* q, const PackedRun& run, int n,
-                          float* out, float* stats) {
+static void attend_packed(const RpAttend& args, const float* q, const PackedRun& run,
+                          const PackedRun& next, int n, float* out, float* stats) {
     float scores[H * kTileKeys];
-    score_keys<CodecS8, H>(q, args.head_dim, run.keys, n, scores);
+    score_keys<CodecS8, H>(q, args.head_dim, run.keys, next.keys, n, scores);
     fold_scales<H>(scores, n, run.key_scales);
     soften_heads<H>(args, scores, n, out, stats);
     if (args.slab->packed->codec == RP_K8V4)
-        return add_nibble_rows<H>(scores, args.head_dim, run, n, out);
+        return add_nibble_rows<H>(scores, args.head_dim, run, next, n, out);
     fold_scales<H>(scores, n, run.value_scales);
-    add_rows<CodecS8, H>(scores, args.head_dim, run.values, n, out);
+    add_rows<CodecS8, H>(scores, args.head_dim, run.values, next.values, n, out);
+}
+
+// Tokens from t on that lie in one block and fit a tile.
+RP_INLINE int64_t run_length(const RpSlab& slab, int64_t t, int64_t last) {
+    int64_t n = slab.block_size - t % slab.block_size;
+    if (n > kTileKeys) n = kTileKeys;
+    return n < last - t ? n : last - t;
 }
 
 template <class Codec, int H>
@@ -243,16 +257,18 @@ static void attend_heads(const RpAttend& args, const rp::Worker& worker, const r
     int64_t t = visible.first > item.key_start ? visible.first : item.key_start;
     const int64_t last = visible.last < item.key_end ? visible.last : item.key_end;
     while (t < last) {
-        int64_t n = slab.block_size - t % slab.block_size;
-        if (n > kTileKeys) n = kTileKeys;
-        if (n > last - t) n = last - t;
+        const int64_t n = run_length(slab, t, last);
+        const int64_t ahead = t + n < last ? t + n : t;
         const int count = static_cast<int>(n);
         if (is_packed(slab, item.is_packed, t)) {
-            attend_packed<H>(args, q, packed_run(slab, item.blocks, t, kv_head, size), count, out,
+            attend_packed<H>(args, q, packed_run(slab, item.blocks, t, kv_head, size),
+                             packed_run(slab, item.blocks, ahead, kv_head, size), count, out,
                              stats);
         } else {
-            const uint8_t* keys = key_row(slab, item.blocks, t, kv_head, size * Codec::kBytes);
-            attend_keys<Codec, H>(args, q, keys, count, out, stats);
+            const int row_size = size * Codec::kBytes;
+            attend_keys<Codec, H>(args, q, key_row(slab, item.blocks, t, kv_head, row_size),
+                                  key_row(slab, item.blocks, ahead, kv_head, row_size), count, out,
+                                  stats);
         }
         t += n;
     }

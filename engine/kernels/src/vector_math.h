@@ -15,10 +15,9 @@ RP_INLINE void each(Fn fn) {
     each_of(fn, std::make_integer_sequence<int, N>());
 }
 
-// Ask for BYTES bytes before they are needed; harmless beyond the end of an array.
-template <int BYTES>
-RP_INLINE void prefetch(const uint8_t* p) {
-    for (int i = 0; i < BYTES; i += 64) RP_PREFETCH(p + i);
+// Ask for bytes before they are needed; harmless beyond the end of an array.
+RP_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) RP_PREFETCH(p + i);
 }
 
 // e^x to about 2 ulp; 0 below -87. Source: Cephes expf.
