@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from engine.config import KVCodec
+from engine.ggml_type import GGMLType
 from engine.kernels.context import (
     Context,
     HugeBytes,
@@ -20,7 +22,6 @@ from engine.kernels.context import (
     PackedMatrix,
     Program,
     QuantizedActs,
-    kind_of,
     matrices,
     pointer,
     row_bytes,
@@ -31,7 +32,9 @@ from engine.kernels.structs import (
     Attend,
     Codec,
     Embed,
+    FloatLinear,
     Gate,
+    Grow,
     Linear,
     Matrix,
     Norm,
@@ -39,30 +42,31 @@ from engine.kernels.structs import (
     PackedSlab,
     Rope,
     Rotated,
+    RowNorm,
     Select,
     Slab,
     Trig,
 )
-from engine.layers.mlp import gelu, silu
-from engine.layers.norm import RMSNorm
+from engine.layers.mlp import silu
+from engine.layers.norm import LayerNorm
 from engine.layers.rope import RopeStyle
 from engine.models.llama import Block, Llama
+from engine.models.stablelm import ParallelBlock
 from engine.models.traits import HeadNorm
-from engine.quant.linear import FusedLinear, QuantEmbedding, QuantLinear
+from engine.native_support import FLOAT_TYPES, is_float, parts_of
+from engine.quant.dequantize import dequantize
+from engine.quant.linear import QuantEmbedding, QuantLinear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from engine.layers.norm import Norm as NormModule
     from engine.layers.rope import RotaryEmbedding
     from engine.memory.interface import NativeLayout, NativeStepView
 
-_LANES = 16
-# Values of 4 bits that share a scale.
-_GROUP_VALUES = 32
 _CODECS = {
     KVCodec.F16: Codec.F16,
     KVCodec.BF16: Codec.BF16,
@@ -99,20 +103,6 @@ class LayerMemory:
         )
 
 
-def reason_against(model: Llama, codec: KVCodec) -> str | None:
-    """Say why a model cannot run natively with this memory, None when it can."""
-    config = model.config
-    if codec is KVCodec.K8V4 and config.head_dim % _GROUP_VALUES:
-        return "the size of its heads"
-    if config.head_dim % _LANES or config.hidden_size % 32 or config.residual_scale != 1.0:
-        return "the sizes of its layers"
-    if config.temperature_scale or kind_of(int(model.output.ggml_type)) < 0:
-        return "its output"
-    if not isinstance(model.output_norm, RMSNorm) or _row_bytes(model.token_embd) < 0:
-        return "its embedding or final norm"
-    return next((why for block in model.blk if (why := _reason_against_block(block))), None)
-
-
 def limits_of(model: Llama, max_rows: int) -> Limits:
     """Return the sizes a context needs for this model."""
     config = model.config
@@ -120,6 +110,7 @@ def limits_of(model: Llama, max_rows: int) -> Limits:
         config.hidden_size,
         config.intermediate_size,
         config.num_attention_heads * config.head_dim,
+        config.state.inner_size if config.state else 0,
     )
     return Limits(max_rows, columns, config.num_attention_heads, config.head_dim)
 
@@ -130,13 +121,21 @@ class Packed:
     def __init__(self, model: Llama, context: Context) -> None:
         self._context = context
         linears = [module for module in model.modules() if isinstance(module, QuantLinear)]
-        room = HugeBytes(sum(context.packed_bytes(int(m.ggml_type), m.shape) for m in linears))
-        self._matrices: dict[int, PackedMatrix] = {
-            id(m): context.pack(m.data, int(m.ggml_type), m.shape, room) for m in linears
-        }
+        packable = [m for m in linears if not is_float(m)]
+        room = HugeBytes(sum(context.packed_bytes(int(m.ggml_type), m.shape) for m in packable))
+        self._matrices: dict[int, PackedMatrix] = {id(m): self._pack(m, room) for m in linears}
 
     def __getitem__(self, linear: QuantLinear) -> PackedMatrix:
         return self._matrices[id(linear)]
+
+    def _pack(self, linear: QuantLinear, room: HugeBytes) -> PackedMatrix:
+        if is_float(linear):
+            data = linear.data
+            if linear.ggml_type is GGMLType.Q2_K:
+                half = dequantize(data, linear.ggml_type, linear.shape, dtype=torch.float16)
+                data = half.numpy().view(np.uint8)
+            return PackedMatrix(data, FLOAT_TYPES[linear.ggml_type], linear.shape)
+        return self._context.pack(linear.data, int(linear.ggml_type), linear.shape, room)
 
 
 class Buffers:
@@ -150,9 +149,15 @@ class Buffers:
         self.qkv = zeros((rows, heads * config.head_dim))
         self.gate_up = zeros((rows, 2 * config.intermediate_size))
         self.logits = zeros((rows, config.vocab_size))
-        self.normed = QuantizedActs(rows, config.hidden_size)
-        self.attended = QuantizedActs(rows, config.num_attention_heads * config.head_dim)
-        self.gated = QuantizedActs(rows, config.intermediate_size)
+        has_floats = any(is_float(m) for m in model.modules() if isinstance(m, QuantLinear))
+        self.normed, self.attended, self.gated = (
+            QuantizedActs(rows, width, has_floats=has_floats)
+            for width in (
+                config.hidden_size,
+                config.num_attention_heads * config.head_dim,
+                config.intermediate_size,
+            )
+        )
         self.cos_sin = {
             kind: zeros((rows, 2, max(1, len(rope.frequencies))))
             for kind, rope in model.ropes.items()
@@ -177,7 +182,6 @@ class ProgramBuilder:
         for kind, rope in self._model.ropes.items():
             self._trig(rope, self._buffers.cos_sin[kind])
         for block in self._model.blk:
-            assert isinstance(block, Block)
             self._block(block)
         self._head()
         return self._program
@@ -190,7 +194,7 @@ class ProgramBuilder:
             _row_bytes(table),
             config.hidden_size,
             int(table.ggml_type),
-            config.embedding_scale,
+            config.embedding_scale / config.residual_scale,
         )
         self._program.add(OpKind.EMBED, args, table)
 
@@ -199,43 +203,111 @@ class ProgramBuilder:
         args = Trig(pointer(frequencies), pointer(out), rope.magnitude, len(frequencies))
         self._program.add(OpKind.TRIG, args, frequencies, out)
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: nn.Module) -> None:
+        assert isinstance(block, Block)
+        self._attention(block)
+        self._feed_forward(block)
+
+    def _attention(self, block: Block) -> None:
         buffers = self._buffers
         self._norm(block.attn_norm, buffers.normed)
-        self._linear(buffers.normed, _parts(block.qkv), buffers.qkv)
+        self._linear(buffers.normed, parts_of(block.qkv), buffers.qkv)
+        self._whole_norms(block)
+        self._grow()
         self._rope(block)
         self._attend(block)
-        if block is self._model.blk[-1]:
+        # Branches that run at once read the same norm of all rows.
+        if block is self._model.blk[-1] and not isinstance(block, ParallelBlock):
             self._select(buffers.attended)
         self._branch(buffers.attended, block.attn_output, block.post_attention_norm)
-        self._norm(block.ffn_norm, buffers.normed)
-        self._linear(buffers.normed, _parts(block.gate_up), buffers.gate_up)
+
+    def _feed_forward(self, block: Block) -> None:
+        buffers = self._buffers
+        if not isinstance(block, ParallelBlock):
+            self._norm(block.ffn_norm, buffers.normed)
+        self._linear(buffers.normed, parts_of(block.gate_up), buffers.gate_up)
         self._gate(block)
         self._branch(buffers.gated, block.ffn_down, block.post_ffw_norm)
 
     def _select(self, acts: QuantizedActs) -> None:
         """Go on with the rows whose logits are wanted: nothing else depends on the others."""
         x = self._buffers.x
-        args = Select(pointer(x), ctypes.pointer(acts.struct), x.shape[1])
+        args = Select(pointer(x), ctypes.pointer(acts.struct), acts.out, x.shape[1])
         self._program.add(OpKind.SELECT, args, x, acts)
 
     def _norm(
         self, norm: NormModule | None, acts: QuantizedActs, *, is_logit_rows: bool = False
     ) -> None:
-        """Normalise and quantise the residual stream."""
-        assert norm is not None
-        weight = _floats(norm.weight)
+        """Normalise and quantise the residual stream; quantise it as it is without a norm.
+
+        The stream is the model's divided by the residual scale: then branches are added unscaled,
+        and norms give the same with an eps that is divided by the square.
+        """
+        x, scale = self._buffers.x, self._model.config.residual_scale
+        if norm is None:
+            width = x.shape[1]
+            plain = Gate(
+                pointer(x), None, acts.out, ctypes.pointer(acts.struct), width, width,
+                Activation.NONE,
+            )  # fmt: skip
+            self._program.add(OpKind.GATE, plain, acts)
+            return
+        eps = norm.eps / scale**2
+        if isinstance(norm, LayerNorm):
+            self._row_norm(norm, x, acts.out, eps=eps, acts=acts, is_logit_rows=is_logit_rows)
+            return
+        weight = floats_of(norm.weight)
         args = Norm(
-            pointer(self._buffers.x),
-            pointer(weight),
-            None,
-            ctypes.pointer(acts.struct),
-            len(weight),
-            0,
-            norm.eps,
+            pointer(x), pointer(weight), acts.out, ctypes.pointer(acts.struct), len(weight), 0, eps,
             int(is_logit_rows),
-        )
+        )  # fmt: skip
         self._program.add(OpKind.NORM, args, weight, acts)
+
+    def _row_norm(
+        self,
+        norm: NormModule,
+        x: npt.NDArray[np.generic],
+        out: int | None,
+        *,
+        eps: float,
+        acts: QuantizedActs | None = None,
+        is_logit_rows: bool = False,
+    ) -> None:
+        """Normalise rows of x (T, width), perhaps a part of wider ones."""
+        weight = floats_of(norm.weight)
+        bias = _bias_of(norm)
+        stride = x.strides[0] // x.itemsize
+        args = RowNorm(
+            x.ctypes.data, pointer(weight), None if bias is None else pointer(bias), out,
+            None if acts is None else ctypes.pointer(acts.struct), stride,
+            stride if acts is None else acts.struct.width, len(weight),
+            int(isinstance(norm, LayerNorm)), eps, int(is_logit_rows),
+        )  # fmt: skip
+        self._program.add(OpKind.ROW_NORM, args, weight, bias, x, acts)
+
+    def _whole_norms(self, block: Block) -> None:
+        """Normalise all queries, and all keys, of a row together."""
+        if block.traits.head_norm is not HeadNorm.WHOLE:
+            return
+        assert block.attn_q_norm is not None
+        assert block.attn_k_norm is not None
+        qkv, size = self._buffers.qkv, len(block.attn_q_norm.weight)
+        for norm, part in (
+            (block.attn_q_norm, qkv[:, :size]),
+            (block.attn_k_norm, qkv[:, size : size + len(block.attn_k_norm.weight)]),
+        ):
+            self._row_norm(norm, part, part.ctypes.data, eps=norm.eps)
+
+    def _grow(self) -> None:
+        """Let queries grow with their distance beyond the trained context (Mistral 3)."""
+        config, qkv = self._model.config, self._buffers.qkv
+        if config.temperature_scale == 0.0:
+            return
+        args = Grow(
+            pointer(qkv), qkv.shape[1], config.temperature_scale,
+            config.num_attention_heads * config.head_dim, config.rope.original_context_length,
+        )  # fmt: skip
+        self._program.add(OpKind.GROW, args)
 
     def _linear(
         self,
@@ -247,22 +319,37 @@ class ProgramBuilder:
         is_logit_rows: bool = False,
     ) -> None:
         """Multiply; the parts' outputs lie side by side in the rows of out."""
-        entries, kept, column = [], [], 0
+        quantized: list[Matrix] = []
+        floats: list[Matrix] = []
+        column = 0
         for part in parts:
-            entry, bias = self._matrix(part, out, column, is_added)
-            entries.append(entry)
-            kept.append(bias)
+            entry = self._matrix(part, out, column, is_added)
+            (floats if is_float(part) else quantized).append(entry)
             column += part.shape[0]
+        if quantized:
+            array = matrices(quantized)
+            args = Linear(ctypes.pointer(acts.struct), array, len(array), int(is_logit_rows))
+            self._program.add(OpKind.LINEAR, args, array, acts)
+        if floats:
+            assert acts.floats is not None
+            self._float_products(acts.floats, floats, is_logit_rows=is_logit_rows)
+
+    def _float_products(
+        self, x: npt.NDArray[np.generic], entries: list[Matrix], *, is_logit_rows: bool = False
+    ) -> None:
+        """Multiply rows of x, (T, width) and perhaps a part of wider rows."""
         array = matrices(entries)
-        args = Linear(ctypes.pointer(acts.struct), array, len(parts), int(is_logit_rows))
-        self._program.add(OpKind.LINEAR, args, array, acts, out, self._packed, *kept)
+        stride = x.strides[0] // x.itemsize
+        args = FloatLinear(x.ctypes.data, array, stride, x.shape[1], len(array), int(is_logit_rows))
+        self._program.add(OpKind.FLOAT_LINEAR, args, array, x)
 
     def _matrix(
         self, part: QuantLinear, out: npt.NDArray[np.generic], column: int, is_added: bool
-    ) -> tuple[Matrix, npt.NDArray[np.float32] | None]:
+    ) -> Matrix:
         packed = self._packed[part]
-        bias = None if part.bias is None else _floats(part.bias)
-        entry = Matrix(
+        bias = None if part.bias is None else floats_of(part.bias)
+        self._program.keep(packed, bias, out)
+        return Matrix(
             pointer(packed.data),
             None if bias is None else pointer(bias),
             pointer(out) + 4 * column,
@@ -271,7 +358,6 @@ class ProgramBuilder:
             packed.kind,
             int(is_added),
         )
-        return entry, bias
 
     def _branch(
         self, acts: QuantizedActs, linear: QuantLinear, post_norm: NormModule | None
@@ -282,7 +368,7 @@ class ProgramBuilder:
             self._linear(acts, (linear,), buffers.x, is_added=True)
             return
         self._linear(acts, (linear,), buffers.branch)
-        weight = _floats(post_norm.weight)
+        weight = floats_of(post_norm.weight)
         args = Norm(
             pointer(buffers.branch),
             pointer(weight),
@@ -302,7 +388,9 @@ class ProgramBuilder:
         q = pointer(buffers.qkv)
         k = q + 4 * config.num_attention_heads * size
         v = k + 4 * config.num_key_value_heads * size
-        norms = [_optional_floats(norm) for norm in (block.attn_q_norm, block.attn_k_norm)]
+        is_per_head = block.traits.head_norm is HeadNorm.PER_HEAD
+        per_head = (block.attn_q_norm, block.attn_k_norm) if is_per_head else (None, None)
+        norms = [_optional_floats(norm) for norm in per_head]
         cos_sin = buffers.cos_sin[block.layer_type] if block.has_rope else buffers.x
         num_pairs = cos_sin.shape[2] if block.has_rope else 0
         is_neox = block.traits.rope_style is RopeStyle.NEOX
@@ -317,13 +405,13 @@ class ProgramBuilder:
 
     def _attend(self, block: Block) -> None:
         config, buffers = self._model.config, self._buffers
-        sinks = None if block.attn_sinks is None else _floats(block.attn_sinks)
+        sinks = None if block.attn_sinks is None else floats_of(block.attn_sinks)
         slab = self._slab(block.layer)
         args = Attend(
             pointer(buffers.qkv),
             None if sinks is None else pointer(sinks),
             ctypes.pointer(slab),
-            None,
+            buffers.attended.out,
             ctypes.pointer(buffers.attended.struct),
             buffers.qkv.shape[1],
             config.num_attention_heads,
@@ -341,7 +429,7 @@ class ProgramBuilder:
         args = Gate(
             start,
             start + 4 * width if block.traits.is_gated else None,
-            None,
+            buffers.gated.out,
             ctypes.pointer(buffers.gated.struct),
             buffers.gate_up.shape[1],
             width,
@@ -382,49 +470,18 @@ def _packed_slab(layout: NativeLayout) -> PackedSlab:
     )
 
 
-def _reason_against_block(block: object) -> str | None:
-    if type(block) is not Block or block.experts is not None:
-        return "a kind of layer"
-    traits = block.traits
-    if traits.head_norm is HeadNorm.WHOLE or not traits.has_pre_norm:
-        return "its norms"
-    if traits.activation not in (silu, gelu) or block.config.intermediate_size % 32:
-        return "its activation"
-    norms = (
-        block.attn_norm,
-        block.ffn_norm,
-        block.post_attention_norm,
-        block.post_ffw_norm,
-        block.attn_q_norm,
-        block.attn_k_norm,
-    )
-    if not all(norm is None or isinstance(norm, RMSNorm) for norm in norms):
-        return "its norms"
-    linears = (*_parts(block.qkv), block.attn_output, *_parts(block.gate_up), block.ffn_down)
-    if any(kind_of(int(linear.ggml_type)) < 0 for linear in linears):
-        return "a type of its tensors"
-    return None
-
-
-def _is_single(product: object) -> TypeGuard[QuantLinear]:
-    return isinstance(product, QuantLinear)
-
-
-def _parts(product: object) -> tuple[QuantLinear, ...]:
-    """Return the matrices of a product, in the order of their outputs."""
-    if _is_single(product):
-        return (product,)
-    assert isinstance(product, FusedLinear)
-    return product.parts
-
-
 def _row_bytes(table: QuantEmbedding) -> int:
     return row_bytes(int(table.ggml_type), table.shape[1])
 
 
-def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
+def floats_of(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """Return a small tensor for kernels to read."""
     return np.ascontiguousarray(tensor.detach().numpy(), np.float32)
 
 
+def _bias_of(norm: NormModule) -> npt.NDArray[np.float32] | None:
+    return floats_of(norm.bias) if isinstance(norm, LayerNorm) and norm.bias is not None else None
+
+
 def _optional_floats(norm: NormModule | None) -> npt.NDArray[np.float32] | None:
-    return None if norm is None else _floats(norm.weight)
+    return None if norm is None else floats_of(norm.weight)

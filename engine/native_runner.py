@@ -14,15 +14,16 @@ import torch
 
 from engine.kernels.context import Context, Program, make_step, pointer
 from engine.kernels.library import KernelInfo, available
-from engine.kernels.structs import GroupShape, Slice
+from engine.kernels.structs import Cell, GroupShape, Slice
 from engine.native_program import (
     Buffers,
     LayerMemory,
     Packed,
     ProgramBuilder,
     limits_of,
-    reason_against,
 )
+from engine.native_recurrent import RecurrentProgramBuilder
+from engine.native_support import reason_against
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.config import KVCodec
-    from engine.memory.interface import NativeStepView, NativeTable, StepView
+    from engine.memory.interface import NativeCells, NativeStepView, NativeTable, StepView
     from engine.models import Model
 
 DEFAULT_MAX_ROWS = 256
 
 
 class NativeRunner:
-    """Runs a model of the Llama family; a Runner like the torch one.
+    """Runs a model of attention or recurrent layers; a Runner like the torch one.
 
     The model may be lazy: its float weights are never touched. Not for two threads at once.
     """
@@ -55,7 +56,9 @@ class NativeRunner:
         self.max_rows = max_rows
         self._model = model
         self._num_threads = num_threads
-        groups = model.config.memory_spec(b"").groups
+        spec = model.config.memory_spec(b"")
+        groups = spec.groups
+        self._has_cells = spec.recurrent is not None
         self._group_layers = [group.layers for group in groups]
         self._shapes = [(group.num_key_value_heads, group.window or 0) for group in groups]
         self._buffers = Buffers(model, max_rows)
@@ -97,7 +100,7 @@ class NativeRunner:
         at = np.array(positions, np.int32)
         rows = np.array(logit_rows, np.int32)
         slices = [self._slices(native, layers[0]) for layers in self._group_layers]
-        self._context.run(program, make_step(ids, at, rows, slices))
+        self._context.run(program, make_step(ids, at, rows, slices, self._cells(view)))
         return self._logits(len(rows))
 
     def close(self) -> None:
@@ -128,6 +131,16 @@ class NativeRunner:
         ]
         return (Slice * len(entries))(*entries)
 
+    def _cells(self, view: StepView) -> list[Cell]:
+        """Return where the recurrent state of every sequence lies."""
+        if not self._has_cells:
+            return []
+        addresses = cast("NativeCells", view).cell_addresses()
+        return [
+            Cell(piece.start, piece.end, address)
+            for piece, address in zip(view.slices, addresses, strict=True)
+        ]
+
     def _prepare(self, view: NativeStepView) -> Program:
         """Return the program for the view's layout; built when the layout is new."""
         first = [view.exact_layout(layers[0]) for layers in self._group_layers]
@@ -141,10 +154,15 @@ class NativeRunner:
             for layer in layers
         }
         self._context.close()
-        self._context = self._make_context(first[0].block_size)
-        builder = ProgramBuilder(self._model, self._packed, self._buffers, memory)
-        self._program, self._layout = builder.build(), layout
+        self._context = self._make_context(first[0].block_size if first else 1)
+        self._program, self._layout = self._builder(memory, view).build(), layout
         return self._program
+
+    def _builder(self, memory: dict[int, LayerMemory], view: NativeStepView) -> ProgramBuilder:
+        if not self._has_cells:
+            return ProgramBuilder(self._model, self._packed, self._buffers, memory)
+        cells = cast("NativeCells", view)
+        return RecurrentProgramBuilder(self._model, self._packed, self._buffers, memory, cells)
 
     def _make_context(self, block_size: int) -> Context:
         shapes = [GroupShape(heads, block_size, window) for heads, window in self._shapes]

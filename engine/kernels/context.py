@@ -15,6 +15,7 @@ from engine.errors import OutOfMemoryError
 from engine.kernels.library import KernelInfo, available, load_library
 from engine.kernels.structs import (
     Acts,
+    Cell,
     ContextSizes,
     GroupShape,
     Matrix,
@@ -105,9 +106,12 @@ class HugeBytes:
 
 
 class QuantizedActs:
-    """Room for activations (rows, width) as int16 in groups of 32."""
+    """Room for activations (rows, width) as int16 in groups of 32, and as floats if wanted.
 
-    def __init__(self, rows: int, width: int) -> None:
+    out: address of the floats, None without them.
+    """
+
+    def __init__(self, rows: int, width: int, *, has_floats: bool = False) -> None:
         groups = width // GROUP_COLUMNS
         self.q = zeros((rows, width), np.int16)
         self.d = zeros((rows, groups))
@@ -116,6 +120,8 @@ class QuantizedActs:
         self.struct = Acts(
             pointer(self.q), pointer(self.d), pointer(self.ds), pointer(self.sums), width
         )
+        self.floats = zeros((rows, width)) if has_floats else None
+        self.out = None if self.floats is None else pointer(self.floats)
 
 
 class Context:
@@ -205,9 +211,13 @@ class Program:
         """
         self._ops.append(Op(int(kind), int(self._is_tail), address(args)))
         self._is_tail = self._is_tail or kind is OpKind.SELECT
-        self._kept.extend((args, *kept))
+        self.keep(args, *kept)
         self.num_ops = len(self._ops)
         self.ops = (Op * self.num_ops)(*self._ops)
+
+    def keep(self, *objects: object) -> None:
+        """Let what operations point to live as long as the program."""
+        self._kept.extend(objects)
 
 
 def matrices(entries: Sequence[Matrix]) -> ctypes.Array[Matrix]:
@@ -242,10 +252,11 @@ def make_step(
     positions: npt.NDArray[np.int32],
     logit_rows: npt.NDArray[np.int32],
     groups: Sequence[ctypes.Array[Slice]],
+    cells: Sequence[Cell] = (),
 ) -> Step:
     """Describe one step. groups: the slices of the batch in every attention group.
 
-    The arrays must outlive the step.
+    cells: of every sequence where layers are recurrent. The arrays must outlive the step.
     """
     tables = (ctypes.POINTER(Slice) * max(1, len(groups)))(
         *(ctypes.cast(slices, ctypes.POINTER(Slice)) for slices in groups)
@@ -259,4 +270,6 @@ def make_step(
         len(logit_rows),
         len(groups[0]) if groups else 0,
         len(groups),
+        (Cell * len(cells))(*cells),
+        len(cells),
     )

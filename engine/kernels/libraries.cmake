@@ -9,9 +9,11 @@ add_library(reprise_kernels MODULE
   src/context.cpp
   src/dispatch.cpp
   src/gguf_blocks.cpp
+  src/gguf_rare_blocks.cpp
   src/pack.cpp
   src/plan.cpp
-  src/pool.cpp)
+  src/pool.cpp
+  src/top_k.cpp)
 target_link_libraries(reprise_kernels PRIVATE Threads::Threads)
 
 function(reprise_target_options target)

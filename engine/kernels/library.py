@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.kernels.structs import ContextSizes, GroupShape, Op, PlanePack, Step
 
-VERSION = 2
+VERSION = 3
 _SUFFIXES = {"win32": ".dll", "darwin": ".so"}
 
 
@@ -97,6 +97,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "rp_pack": (None, [c_void_p, c_int32, c_void_p, c_int64, c_int64, c_void_p]),
         "rp_pack_plane": (None, [c_int32, POINTER(PlanePack)]),
         "rp_dequantize": (None, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
+        "rp_top_k": (c_int32, [c_int32, c_void_p, c_int64, c_int32, c_void_p, c_void_p]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

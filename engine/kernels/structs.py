@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum, IntFlag
 
 
@@ -19,6 +19,11 @@ class OpKind(IntEnum):
     ATTEND = 6
     MERGE = 7
     SELECT = 8
+    FLOAT_LINEAR = 9
+    CONV = 10
+    SCAN = 11
+    ROW_NORM = 12
+    GROW = 13
 
 
 class Activation(IntEnum):
@@ -91,6 +96,12 @@ class Slice(Structure):
     )
 
 
+class Cell(Structure):
+    """Batch rows start..end of one sequence, and its recurrent state, which is written."""
+
+    _fields_ = (("start", c_int32), ("end", c_int32), ("data", c_void_p))
+
+
 class Step(Structure):
     """What changes from step to step."""
 
@@ -103,6 +114,9 @@ class Step(Structure):
         ("num_logit_rows", c_int32),
         ("num_slices", c_int32),
         ("num_groups", c_int32),
+        ("cells", POINTER(Cell)),
+        ("num_cells", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -269,8 +283,94 @@ class Select(Structure):
     _fields_ = (
         ("x", c_void_p),
         ("acts", POINTER(Acts)),
+        ("floats", c_void_p),
         ("width", c_int32),
         ("reserved", c_int32),
+    )
+
+
+class FloatLinear(Structure):
+    """Products of float matrices with rows of float activations."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("matrices", POINTER(Matrix)),
+        ("x_stride", c_int64),
+        ("width", c_int32),
+        ("num_matrices", c_int32),
+        ("is_logit_rows", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class Conv(Structure):
+    """A short causal convolution with gates; its history lies in the cells."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("gate_in", c_void_p),
+        ("gate_out", c_void_p),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("out", c_void_p),
+        ("acts", POINTER(Acts)),
+        ("stride", c_int64),
+        ("cell_offset", c_int64),
+        ("channels", c_int32),
+        ("taps", c_int32),
+        ("activation", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class Scan(Structure):
+    """The selective scan; its state lies in the cells."""
+
+    _fields_ = (
+        ("u", c_void_p),
+        ("dt", c_void_p),
+        ("b", c_void_p),
+        ("c", c_void_p),
+        ("z", c_void_p),
+        ("a", c_void_p),
+        ("d", c_void_p),
+        ("out", c_void_p),
+        ("acts", POINTER(Acts)),
+        ("bc_stride", c_int64),
+        ("z_stride", c_int64),
+        ("cell_offset", c_int64),
+        ("channels", c_int32),
+        ("num_states", c_int32),
+    )
+
+
+class RowNorm(Structure):
+    """LayerNorm or RMS norm of rows of any stride."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("out", c_void_p),
+        ("acts", POINTER(Acts)),
+        ("x_stride", c_int64),
+        ("out_stride", c_int64),
+        ("width", c_int32),
+        ("is_centered", c_int32),
+        ("eps", c_float),
+        ("is_logit_rows", c_int32),
+    )
+
+
+class Grow(Structure):
+    """Rows that grow with their position."""
+
+    _fields_ = (
+        ("x", c_void_p),
+        ("stride", c_int64),
+        ("growth", c_double),
+        ("width", c_int32),
+        ("period", c_int32),
     )
 
 

@@ -40,6 +40,23 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
+def row_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *, is_centered: bool
+) -> Tensor:
+    """LayerNorm, or without centering an RMS norm with a bias. x: (T, C). Returns (T, C)."""
+    x = x.double()
+    if is_centered:
+        x = x - x.mean(-1, keepdim=True)
+    y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+    return (y if bias is None else y + bias).float()
+
+
+def grow(x: Tensor, positions: Tensor, growth: float, period: int) -> Tensor:
+    """Scale rows by their distance beyond period. x: (T, C). positions: (T,). Returns (T, C)."""
+    periods = positions // period
+    return (x.double() * (1 + growth * torch.log1p(periods.double()))[:, None]).float()
+
+
 def gate(gate: Tensor, up: Tensor | None, *, is_silu: bool) -> Tensor:
     """Return act(gate) * up, each (T, I)."""
     activated = F.silu(gate) if is_silu else F.gelu(gate, approximate="tanh")
@@ -74,3 +91,33 @@ def attend(
         scores = torch.cat([scores, extra], -1)
     weights = scores.softmax(-1)[..., : k.shape[0]]
     return torch.einsum("hts,shd->thd", weights, values).float()
+
+
+def short_conv(x: Tensor, weight: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Convolve channels over time.
+
+    x: (T, channels). weight: (channels, K), the last tap meets the current token. state: (channels,
+    K - 1) inputs before. Returns (T, channels) and the state afterwards.
+    """
+    history = torch.cat([state, x.T], 1)
+    taps = history.double().unfold(1, weight.shape[1], 1)
+    return (taps * weight[:, None]).sum(-1).T.float(), history[
+        :, history.shape[1] - state.shape[1] :
+    ]
+
+
+def scan(
+    u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run one sequence through the selective scan.
+
+    u, dt: (T, channels), dt before softplus. a: (channels, N). b, c: (T, N). state: (channels, N).
+    Returns (T, channels) and the state afterwards.
+    """
+    steps, state = F.softplus(dt.double(), threshold=100), state.double()
+    outputs = []
+    for t in range(len(u)):
+        fed = (steps[t] * u[t])[:, None] * b[t]
+        state = state * torch.exp(steps[t][:, None] * a) + fed
+        outputs.append(state @ c[t].double())
+    return torch.stack(outputs).float(), state.float()

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.memory.attention import PagedAttentionMemory
-    from engine.memory.interface import Manifest, SequenceId, SnapshotJob
+    from engine.memory.interface import (
+        Manifest,
+        NativeLayout,
+        NativeTable,
+        SequenceId,
+        SnapshotJob,
+    )
     from engine.memory.recurrent import RecurrentMemory, RecurrentView
     from engine.memory.step import PagedStepView
 
@@ -52,6 +58,34 @@ class HybridView:
     def write_state(self, layer: int, name: str, state: Tensor) -> None:
         """Replace the cells of all batch slices. state: (slices, *shape) float32, copied."""
         self._recurrent.write_state(layer, name, state)
+
+    def cell_addresses(self) -> list[int]:
+        """Return the address of each batch slice's cell, to be written in this step."""
+        return self._recurrent.cell_addresses()
+
+    def cell_offset(self, layer: int, name: str) -> int:
+        """Return where a tensor of a layer begins in a cell, in numbers."""
+        return self._recurrent.cell_offset(layer, name)
+
+    def tables(self, layer: int) -> SequenceOf[NativeTable]:
+        """Return one table per batch slice; the same objects for all layers of a group."""
+        return self._attention.tables(layer)
+
+    def exact_layout(self, layer: int) -> NativeLayout:
+        """Return the layout of blocks that hold the numbers themselves."""
+        return self._attention.exact_layout(layer)
+
+    def packed_layout(self, layer: int) -> NativeLayout | None:
+        """Return the layout of quantised blocks; None where the codec has none."""
+        return self._attention.packed_layout(layer)
+
+    def is_rotated(self, layer: int) -> tuple[bool, bool]:
+        """Tell whether keys, and whether values, are stored times the Hadamard matrix."""
+        return self._attention.is_rotated(layer)
+
+    def window(self, layer: int) -> int | None:
+        """Return the tokens a query of this layer sees, itself included; None is all."""
+        return self._attention.window(layer)
 
 
 class HybridMemory:

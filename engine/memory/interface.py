@@ -226,6 +226,22 @@ class RecurrentStepView(StepView, Protocol):
         ...
 
 
+class NativeCells(Protocol):
+    """What memory of recurrent layers offers kernels that read and write cells themselves.
+
+    A cell is one run of float32 numbers per batch slice; what a kernel writes is the state after
+    the slice's last token.
+    """
+
+    def cell_addresses(self) -> Sequence[int]:
+        """Return the address of each batch slice's cell, to be written in this step."""
+        ...
+
+    def cell_offset(self, layer: int, name: str) -> int:
+        """Return where a tensor of a layer begins in a cell, in numbers; C order from there."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
     """One sealed block as the cold store keeps it.

@@ -67,6 +67,10 @@ class CellLayout:
         start, shape = self._places[layer, name]
         return cell[start : start + math.prod(shape)].view(shape)
 
+    def offset(self, layer: int, name: str) -> int:
+        """Return where a tensor begins in a cell, in numbers."""
+        return self._places[layer, name][0]
+
 
 @dataclass(slots=True)
 class _State:
@@ -95,6 +99,14 @@ class RecurrentView:
         """Replace the cells of all batch slices. state: (slices, *shape) float32, copied."""
         for cell, new in zip(self._cells, state, strict=True):
             self._layout.part(cell, layer, name).copy_(new)
+
+    def cell_addresses(self) -> list[int]:
+        """Return the address of each batch slice's cell, to be written in this step."""
+        return [cell.data_ptr() for cell in self._cells]
+
+    def cell_offset(self, layer: int, name: str) -> int:
+        """Return where a tensor of a layer begins in a cell, in numbers."""
+        return self._layout.offset(layer, name)
 
     def attend(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,11 +11,13 @@ import torch
 from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, SamplingParams
 from engine.engine import Engine
 from engine.events import Finished, TextDelta
+from engine.kernels import available
 from engine.memory.cold_store import MemoryColdStore
 from tests.reference import REFERENCE, needs_reference
 
 pytestmark = needs_reference
-KINDS = ("lfm2", "mamba", "gemma3")
+KERNELS = " with kernels"
+KINDS = ("lfm2", "mamba", "gemma3", "lfm2" + KERNELS, "mamba" + KERNELS)
 BLOCK = 16
 CONFIG = EngineConfig(
     block_size=BLOCK,
@@ -41,11 +44,17 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
+    if request.param.endswith(KERNELS) and available() is None:
+        pytest.skip("the native kernels are not built")
     return request.param
 
 
 def load(kind: str, store: MemoryColdStore | None = None) -> Engine:
-    return Engine.load(REFERENCE / "models" / f"{kind}.gguf", CONFIG, store=store)
+    name = kind.removesuffix(KERNELS)
+    config = replace(CONFIG, kernels=name != kind)
+    engine = Engine.load(REFERENCE / "models" / f"{name}.gguf", config, store=store)
+    assert engine.info.compute.startswith("kernels") == config.kernels
+    return engine
 
 
 def messages(*contents: str) -> tuple[ChatMessage, ...]:

@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "gguf_blocks.h"
 #include "pack.h"
+#include "top_k.h"
 
 #if defined(_WIN32)
 #define RP_EXPORT extern "C" __declspec(dllexport)
@@ -13,7 +14,7 @@
 #define RP_EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
-RP_EXPORT int32_t rp_version() { return 2; }
+RP_EXPORT int32_t rp_version() { return 3; }
 
 // Name of the i-th instruction set that runs here, best first; null past the end.
 RP_EXPORT const char* rp_isa_name(int32_t i) {
@@ -74,4 +75,16 @@ RP_EXPORT void rp_dequantize(int32_t type, const uint8_t* raw, int64_t rows, int
     const int64_t stride = rp::row_bytes(type, columns);
     for (int64_t row = 0; row < rows; ++row)
         rp::dequantize_row(type, raw + row * stride, columns, out + row * columns);
+}
+
+// The k largest of n numbers with their places; 1 where one is not finite or memory is short.
+RP_EXPORT int32_t rp_top_k(int32_t isa, const float* x, int64_t n, int32_t k, float* values,
+                           int64_t* ids) {
+    const rp::Table* table = rp::usable_table(isa);
+    if (!table || k < 1 || k > n) return 1;
+    try {
+        return rp::top_k(*table, x, n, k, values, ids) ? 0 : 1;
+    } catch (const std::exception&) {
+        return 1;
+    }
 }

@@ -88,6 +88,7 @@ static void select(const void* pointer, const rp::Worker& worker, int64_t) {
         move_row(acts.d, groups, from, to);
         move_row(acts.ds, groups, from, to);
         move_row(acts.sums, 2 * groups, from, to);
+        if (args.floats) move_row(args.floats, acts.width, from, to);
     }
 }
 

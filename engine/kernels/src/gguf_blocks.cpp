@@ -106,7 +106,11 @@ int kind_of(int type) {
         case GGML_Q5_0: return RP_Q5S;
         case GGML_Q5_1:
         case GGML_Q5_K: return RP_Q5A;
+        case GGML_Q3_K:
         case GGML_Q6_K: return RP_Q6S;
+        case GGML_IQ4_NL:
+        case GGML_IQ4_XS:
+        case GGML_MXFP4:
         case GGML_Q8_0: return RP_Q8S;
         default: return -1;
     }
@@ -134,6 +138,11 @@ int64_t row_bytes(int type, int64_t n) {
         case GGML_Q4_K: return n / 256 * 144;
         case GGML_Q5_K: return n / 256 * 176;
         case GGML_Q6_K: return n / 256 * 210;
+        case GGML_Q2_K: return n / 256 * 84;
+        case GGML_Q3_K: return n / 256 * 110;
+        case GGML_IQ4_NL: return n / 32 * 18;
+        case GGML_IQ4_XS: return n / 256 * 136;
+        case GGML_MXFP4: return n / 32 * 17;
         default: return -1;
     }
 }
@@ -149,6 +158,10 @@ void decode_group(int type, const uint8_t* row, int64_t group, Group& out) {
         case GGML_Q4_K: return decode_q4_k(row + 144 * (group / 8), j, out);
         case GGML_Q5_K: return decode_q5_k(row + 176 * (group / 8), j, out);
         case GGML_Q6_K: return decode_q6_k(row + 210 * (group / 8), j, out);
+        case GGML_Q3_K: return decode_q3_k(row + 110 * (group / 8), j, out);
+        case GGML_IQ4_NL: return decode_iq4_nl(row + 18 * group, out);
+        case GGML_IQ4_XS: return decode_iq4_xs(row + 136 * (group / 8), j, out);
+        case GGML_MXFP4: return decode_mxfp4(row + 17 * group, out);
         default: std::memset(&out, 0, sizeof out);
     }
 }
@@ -161,6 +174,10 @@ void dequantize_row(int type, const uint8_t* row, int64_t n, float* out) {
     if (type == GGML_F16 || type == GGML_BF16) {
         for (int64_t i = 0; i < n; ++i)
             out[i] = type == GGML_F16 ? load_f16(row + 2 * i) : load_bf16(row + 2 * i);
+        return;
+    }
+    if (type == GGML_Q2_K) {
+        for (int64_t i = 0; i < n; i += 256) dequantize_q2_k(row + i / 256 * 84, out + i);
         return;
     }
     const int kind = kind_of(type), offset = offset_of(kind);

@@ -1,6 +1,7 @@
 // One instruction set's kernels; compiled once per set with RP_NS naming it.
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "gguf_blocks.h"
@@ -26,6 +27,10 @@
 #include "attend.h"
 #include "attend_tile.h"
 #include "kv_pack.h"
+#include "float_linear.h"
+#include "maxima.h"
+#include "recurrent.h"
+#include "row_norm.h"
 
 namespace RP_NS {
 
@@ -43,8 +48,14 @@ const rp::Table table = {
         {count_attend, attend},
         {count_rows, merge},
         {count_select, select},
+        {count_float_linear, float_linear},
+        {count_conv, conv},
+        {count_scan, scan},
+        {count_row_norm, row_norm},
+        {count_rows, grow},
     },
     pack_plane,
+    block_maxima,
 };
 
 }  // namespace RP_NS

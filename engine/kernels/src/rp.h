@@ -42,6 +42,13 @@ struct RpSlice {
     const uint8_t* is_packed;
 };
 
+// Rows start..end of the batch belong to one sequence; data: its recurrent cell, written in place.
+struct RpCell {
+    int32_t start;
+    int32_t end;
+    float* data;
+};
+
 struct RpStep {
     const int32_t* token_ids;
     const int32_t* positions;
@@ -51,6 +58,9 @@ struct RpStep {
     int32_t num_logit_rows;
     int32_t num_slices;
     int32_t num_groups;
+    const RpCell* cells;  // one per sequence where layers are recurrent
+    int32_t num_cells;
+    int32_t reserved;
 };
 
 // Where one layer's numbers lie in a quantised block, in bytes: keys and values [head][token][width]
@@ -178,13 +188,90 @@ struct RpAttend {
     float soft_cap;
 };
 
-// Keep only the rows whose logits are wanted, in their order: of x, (T, width), and of acts.
+// Keep only the rows whose logits are wanted, in their order: of x, (T, width), of acts, and of
+// floats, as wide as acts or null.
 // What follows in the program sees a step of these rows alone. logit_rows must ascend.
 struct RpSelect {
     float* x;
     RpActs* acts;
+    float* floats;
     int32_t width;
     int32_t reserved;
+};
+
+// Products of float matrices with rows of x. data: rows of the file; kind: an RpCodec.
+struct RpFloatLinear {
+    const float* x;
+    const RpMatrix* matrices;
+    int64_t x_stride;
+    int32_t width;
+    int32_t num_matrices;
+    int32_t is_logit_rows;
+    int32_t reserved;
+};
+
+// y = gate_out * act(conv(gate_in * x) + bias) over the tokens of every sequence; gates and bias
+// may be null. x and the gates: (T, channels), stride in floats. weight: (taps, channels), the
+// last tap meets the current token. The cell holds (channels, taps - 1) inputs before the step.
+struct RpConv {
+    const float* x;
+    const float* gate_in;
+    const float* gate_out;
+    const float* weight;
+    const float* bias;
+    float* out;
+    RpActs* acts;
+    int64_t stride;
+    int64_t cell_offset;
+    int32_t channels;
+    int32_t taps;
+    int32_t activation;
+    int32_t reserved;
+};
+
+// The selective scan: state = exp(dt a) state + dt u b; y = (state c + d u) silu(z), dt after
+// softplus. u, dt: (T, channels). b, c: (T, num_states), bc_stride. z: (T, channels), z_stride.
+// a: (num_states, channels). The cell holds (channels, num_states).
+struct RpScan {
+    const float* u;
+    const float* dt;
+    const float* b;
+    const float* c;
+    const float* z;
+    const float* a;
+    const float* d;
+    float* out;
+    RpActs* acts;
+    int64_t bc_stride;
+    int64_t z_stride;
+    int64_t cell_offset;
+    int32_t channels;
+    int32_t num_states;
+};
+
+// Rows of any stride, in place or not: y = (x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight +
+// bias, where mean is 0 unless is_centered and bias may be null. Written to out and to acts.
+struct RpRowNorm {
+    const float* x;
+    const float* weight;
+    const float* bias;
+    float* out;
+    RpActs* acts;
+    int64_t x_stride;
+    int64_t out_stride;
+    int32_t width;
+    int32_t is_centered;
+    float eps;
+    int32_t is_logit_rows;
+};
+
+// x *= 1 + growth * log(1 + position / period), the quotient a whole number.
+struct RpGrow {
+    float* x;
+    int64_t stride;
+    double growth;
+    int32_t width;
+    int32_t period;
 };
 
 enum RpKind { RP_Q4A, RP_Q4S, RP_Q5A, RP_Q5S, RP_Q6S, RP_Q8S, RP_NUM_KINDS };
@@ -200,6 +287,11 @@ enum RpOpKind {
     RP_ATTEND,
     RP_MERGE,
     RP_SELECT,
+    RP_FLOAT_LINEAR,
+    RP_CONV,
+    RP_SCAN,
+    RP_ROW_NORM,
+    RP_GROW,
     RP_NUM_OPS
 };
 

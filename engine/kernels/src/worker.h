@@ -65,11 +65,15 @@ struct OpFunctions {
     void (*work)(const void* args, const Worker& worker, int64_t piece);
 };
 
+constexpr int kMaximaBlock = 32;
+
 struct Table {
     const char* name;
     int32_t lanes;
     OpFunctions ops[RP_NUM_OPS];
     void (*pack_plane)(const RpPlanePack& args);
+    // Maxima of blocks of kMaximaBlock numbers; false where one is not finite.
+    bool (*block_maxima)(const float* x, int64_t num_blocks, float* maxima);
 };
 
 }  // namespace rp

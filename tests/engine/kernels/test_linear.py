@@ -22,7 +22,20 @@ from engine.kernels.context import (
 )
 from engine.kernels.structs import Activation, Gate, Linear, Matrix, OpKind
 
-TYPES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+TYPES = (
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "Q3_K",
+    "IQ4_NL",
+    "IQ4_XS",
+    "MXFP4",
+)
 
 
 def random_bytes(name: str, rows: int, columns: int, seed: int) -> np.ndarray:
@@ -31,7 +44,11 @@ def random_bytes(name: str, rows: int, columns: int, seed: int) -> np.ndarray:
     generator = np.random.default_rng(seed)
     raw = generator.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
     scales = generator.uniform(-0.02, 0.02, (rows, columns // block, 2)).astype(np.float16)
-    places = {"Q6_K": (208,), "Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,)}.get(name, (0, 2))
+    if name == "MXFP4":
+        raw[..., 0] = generator.integers(116, 126, raw.shape[:2])
+        return np.ascontiguousarray(raw.reshape(rows, -1))
+    single = dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS"), (0,))
+    places = {"Q6_K": (208,), "Q3_K": (108,), **single}.get(name, (0, 2))
     for i, place in enumerate(places):
         raw[..., place : place + 2] = scales[..., i : i + 1].view(np.uint8)
     return np.ascontiguousarray(raw.reshape(rows, -1))

@@ -1,0 +1,71 @@
+"""The largest logits of a row: what a full sort says, for every length and every k."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from engine.kernels import KernelInfo
+from engine.kernels.top_k import top_k
+
+
+def by_sorting(row: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the k largest, of equals the first."""
+    order = np.lexsort((np.arange(len(row)), -row.numpy()))[:k].copy()
+    return row[order], torch.from_numpy(order)
+
+
+def check(isa: KernelInfo, row: torch.Tensor, k: int) -> None:
+    values, ids = top_k(row, k, isa)
+    expected_values, expected_ids = by_sorting(row, k)
+    assert torch.equal(values, expected_values)
+    assert torch.equal(ids, expected_ids)
+
+
+def random(size: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 320, 1000, 49152, 49157])
+def test_any_length(isa, size):
+    for k in {1, min(size, 7), min(size, 40), min(size, 1024), size // 2 + 1}:
+        check(isa, random(size, seed=size), k)
+
+
+def test_equal_numbers_keep_their_order(isa):
+    check(isa, torch.zeros(500), 40)
+    check(isa, random(5000).mul(2).round(), 200)
+
+
+def test_largest_numbers_in_one_place(isa):
+    """Only few blocks hold any of them, or every one of them is in its own."""
+    row = random(10_000)
+    row[9_970:] += 100
+    check(isa, row, 40)
+    row = random(3200)
+    row[::32] += 100
+    check(isa, row, 100)
+
+
+def test_large_and_small_numbers(isa):
+    row = random(400) * 1e38
+    row[7], row[8], row[9] = 3e38, -3e38, 1e-45
+    check(isa, row, 100)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 70, 99])
+def test_what_is_no_number_is_found_as_torch_finds_it(isa, value, place):
+    row = random(100)
+    row[place] = value
+    values, _ = top_k(row, 5, isa)
+    assert torch.equal(values, row.topk(5).values) or values[0].isnan()
+    assert torch.isfinite(values).all() == (value == -float("inf"))
+
+
+def test_a_part_of_a_tensor(isa):
+    table = random(4 * 600).view(600, 4)
+    check(isa, table[:, 1].contiguous(), 9)
+    values, ids = top_k(table[:, 1], 9, isa)
+    assert torch.equal(table[:, 1][ids], values)
