@@ -15,6 +15,7 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import EngineError, SnapshotError
+from engine.kernels.top_k import top_k as native_top_k
 
 _STATE_MAGIC = b"RNG1"
 _MASKED = -torch.inf
@@ -111,9 +112,17 @@ def apply_presence_frequency_penalty(
 def top_k_of(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Return the top_k largest of one row in descending order, and their ids.
 
-    logits: (1, V) float32. Returns (1, top_k) float32 and (1, top_k) int64. On the CPU numpy looks
-    for them among the columns of _RUN logits with the largest maxima, where all of them lie.
+    logits: (1, V) float32. Returns (1, top_k) float32 and (1, top_k) int64.
     """
+    found = native_top_k(logits[0], top_k) if logits.device.type == "cpu" else None
+    if found is None:
+        return _top_k_by_columns(logits, top_k)
+    values, ids = found
+    return values[None], ids[None]
+
+
+def _top_k_by_columns(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
+    """Look among the columns of _RUN logits with the largest maxima, where all of them lie."""
     num_columns = logits.shape[-1] // _RUN
     if logits.device.type != "cpu" or num_columns < 2 * top_k:
         values, ids = logits.topk(top_k)

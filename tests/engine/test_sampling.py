@@ -68,14 +68,32 @@ def test_presence_counts_once_and_frequency_each_time():
     assert result.tolist() == [[-1.0, -0.75, 0.0]]
 
 
+NO_KERNELS = ("REPRISE_ISA", "none")
+
+
 @pytest.mark.parametrize("vocab_size", [10, 5000, 5001, 49152])
-def test_the_largest_are_found_among_the_largest_runs(vocab_size: int):
+@pytest.mark.parametrize("has_kernels", [True, False])
+def test_the_largest_are_found_among_the_largest_runs(
+    vocab_size: int, has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not has_kernels:
+        monkeypatch.setenv(*NO_KERNELS)
     logits = torch.randn(1, vocab_size, generator=torch.Generator().manual_seed(vocab_size))
     for top_k in (1, 7):
         values, ids = top_k_of(logits, top_k)
         expected = logits.topk(top_k)
         assert torch.equal(values, expected.values)
         assert torch.equal(ids, expected.indices)
+
+
+def test_kernels_draw_the_same_tokens(monkeypatch: pytest.MonkeyPatch):
+    generator = torch.Generator().manual_seed(3)
+    rows = [torch.randn(49152, generator=generator).mul(3) for _ in range(20)]
+    params = SamplingParams(temperature=1.5, top_k=40, top_p=0.9, min_p=0.01, seed=5)
+    samplers = [Sampler(params, 49152) for _ in range(2)]
+    ours = [samplers[0].sample(row, []) for row in rows]
+    monkeypatch.setenv(*NO_KERNELS)
+    assert ours == [samplers[1].sample(row, []) for row in rows]
 
 
 def test_drawing_is_what_torch_draws():

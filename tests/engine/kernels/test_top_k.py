@@ -17,7 +17,9 @@ def by_sorting(row: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def check(isa: KernelInfo, row: torch.Tensor, k: int) -> None:
-    values, ids = top_k(row, k, isa)
+    found = top_k(row, k, isa)
+    assert found is not None
+    values, ids = found
     expected_values, expected_ids = by_sorting(row, k)
     assert torch.equal(values, expected_values)
     assert torch.equal(ids, expected_ids)
@@ -56,16 +58,12 @@ def test_large_and_small_numbers(isa):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("place", [0, 70, 99])
-def test_what_is_no_number_is_found_as_torch_finds_it(isa, value, place):
+def test_rows_that_are_no_numbers_are_refused(isa, value, place):
     row = random(100)
     row[place] = value
-    values, _ = top_k(row, 5, isa)
-    assert torch.equal(values, row.topk(5).values) or values[0].isnan()
-    assert torch.isfinite(values).all() == (value == -float("inf"))
+    assert top_k(row, 5, isa) is None
 
 
-def test_a_part_of_a_tensor(isa):
+def test_a_column_of_a_table(isa):
     table = random(4 * 600).view(600, 4)
-    check(isa, table[:, 1].contiguous(), 9)
-    values, ids = top_k(table[:, 1], 9, isa)
-    assert torch.equal(table[:, 1][ids], values)
+    check(isa, table[:, 1], 9)
