@@ -36,6 +36,7 @@ FILES = (
     "llama-q-iq4_xs",
     "llama-q-mxfp4",
     "lfm2-q8_0",
+    "starcoder2",
 )
 EXACT_FILES = (
     "lfm2",
