@@ -143,7 +143,7 @@ def run(engine, num_turns, policy=Overflow.ROLLING_WINDOW, contents=None, **opti
     contents = contents if contents is not None else ["Hello, this is the first message."]
     dropped = options.pop("dropped", ())
     for turn in range(num_turns):
-        asked = request(*contents, overflow=policy, dropped=dropped, max_tokens=12, **options)
+        asked = request(*contents, overflow=policy, dropped=dropped, max_tokens=4, **options)
         events = list(engine.generate(asked))
         cut = events[0] if isinstance(events[0], ContextCut) else None
         dropped = cut.dropped if cut is not None else ()
@@ -157,14 +157,19 @@ def run(engine, num_turns, policy=Overflow.ROLLING_WINDOW, contents=None, **opti
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
 def model_path(request, tmp_path_factory):
     model = TinyModel(architecture=request.param, window=64)
-    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf", model)
+    return write_tiny_model(tmp_path_factory.mktemp("model") / f"{request.param}.gguf", model)
 
 
-@pytest.mark.parametrize("codec", [KVCodec.F16, KVCodec.INT8])
-def test_a_rolling_window_reads_only_what_is_new(model_path, codec):
+@pytest.fixture(scope="module")
+def llama_path(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+def test_a_rolling_window_reads_only_what_is_new(model_path):
+    codec = KVCodec.INT8 if model_path.stem == "gemma3" else KVCodec.F16
     engine = Engine.load(model_path, replace(CONFIG, context_length=512, kv_codec=codec))
     num_cuts = 0
-    for cut, finished in run(engine, 12):
+    for cut, finished in run(engine, 10):
         assert finished.usage.recomputed_tokens < 100
         assert finished.usage.prompt_tokens <= 512
         if cut is not None:
@@ -174,14 +179,14 @@ def test_a_rolling_window_reads_only_what_is_new(model_path, codec):
     engine.unload()
 
 
-def test_a_rolled_conversation_goes_on_after_a_restart_and_from_an_edit(model_path):
+def test_a_rolled_conversation_goes_on_after_a_restart_and_from_an_edit(llama_path):
     store, config = MemoryColdStore(), replace(CONFIG, context_length=512)
     contents = ["Hello, this is the first message."]
-    engine = Engine.load(model_path, config, store=store)
+    engine = Engine.load(llama_path, config, store=store)
     *_, (cut, _) = run(engine, 8, contents=contents)
     assert len(cut.dropped) >= 2
     engine.unload()
-    engine = Engine.load(model_path, config, store=store)
+    engine = Engine.load(llama_path, config, store=store)
     ((_, after),) = run(engine, 1, contents=list(contents), dropped=cut.dropped)
     assert after.usage.reused.cold > 200
     assert after.usage.recomputed_tokens < 100
@@ -195,7 +200,7 @@ def test_a_conversation_rolls_right_after_a_restart(model_path):
     store, config = MemoryColdStore(), replace(CONFIG, context_length=512)
     contents = ["Hello, this is the first message."]
     engine = Engine.load(model_path, config, store=store)
-    *_, (cut, _) = run(engine, 6, contents=contents)
+    *_, (cut, _) = run(engine, 7, contents=contents)
     assert cut is None
     engine.unload()
     engine = Engine.load(model_path, config, store=store)
@@ -205,10 +210,10 @@ def test_a_conversation_rolls_right_after_a_restart(model_path):
     engine.unload()
 
 
-def test_a_reply_that_is_continued_rolls_too(model_path):
-    engine = Engine.load(model_path, replace(CONFIG, context_length=512))
+def test_a_reply_that_is_continued_rolls_too(llama_path):
+    engine = Engine.load(llama_path, replace(CONFIG, context_length=512))
     contents = ["Hello, this is the first message."]
-    *_, (cut, _) = run(engine, 6, contents=contents)
+    *_, (cut, _) = run(engine, 7, contents=contents)
     assert cut is None
     asked = request(*contents[:-1], overflow=Overflow.ROLLING_WINDOW, max_tokens=60)
     events = list(engine.generate(asked))
@@ -218,15 +223,15 @@ def test_a_reply_that_is_continued_rolls_too(model_path):
     engine.unload()
 
 
-def test_what_a_policy_costs_is_told_before_it_happens(model_path):
-    engine = Engine.load(model_path, replace(CONFIG, context_length=512))
+def test_what_a_policy_costs_is_told_before_it_happens(llama_path):
+    engine = Engine.load(llama_path, replace(CONFIG, context_length=512))
     contents = ["Hello, this is the first message."]
-    asked = request(*contents, max_tokens=12)
+    asked = request(*contents, max_tokens=4)
     while (question := engine.overflow_question(asked)) is None:
         list(run(engine, 1, contents=contents))
-        asked = request(*contents, max_tokens=12)
-    assert question.limit_tokens == 500
-    assert question.prompt_tokens > 500
+        asked = request(*contents, max_tokens=4)
+    assert question.limit_tokens == 508
+    assert question.prompt_tokens > 508
     options = {option.policy: option for option in question.options}
     oldest, rolling = options[Overflow.DROP_OLDEST], options[Overflow.ROLLING_WINDOW]
     assert oldest.dropped == rolling.dropped == tuple(range(len(oldest.dropped)))
@@ -245,7 +250,7 @@ def test_what_a_policy_costs_is_told_before_it_happens(model_path):
     engine.unload()
 
 
-def test_a_message_too_long_by_itself_asks_no_question(model_path):
-    engine = Engine.load(model_path, replace(CONFIG, context_length=512))
+def test_a_message_too_long_by_itself_asks_no_question(llama_path):
+    engine = Engine.load(llama_path, replace(CONFIG, context_length=512))
     assert engine.overflow_question(request("word " * 600)) is None
     engine.unload()
