@@ -24,6 +24,8 @@ _MIN_PROMPT_TOKENS = 1_000
 _JITTER_FACTOR = 2.0
 _MIN_TIMED_TURNS = 8
 _MIN_REPLY_TOKENS = 16
+# Replies that grow together are slower each, which is no jitter.
+_MOST_SHARING = 1.1
 
 # The first turns allocate what all later ones use again.
 _SETTLED_AFTER_TURNS = 5
@@ -122,8 +124,10 @@ def jitter(measured: Measured) -> Advice | None:
 
 
 def _timed(turn: ReplyStats) -> bool:
+    """Tell whether a reply's speed says something: it was long enough, and grew mostly alone."""
     is_long = turn.usage.completion_tokens >= _MIN_REPLY_TOKENS
-    return is_long and turn.timing.decode_tokens_per_second > 0.0
+    is_alone = turn.timing.mean_batch_size < _MOST_SHARING
+    return is_long and is_alone and turn.timing.decode_tokens_per_second > 0.0
 
 
 def _cause(turn: ReplyStats) -> MissCause | None:

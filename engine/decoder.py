@@ -25,10 +25,11 @@ MAX_ROWS = MAX_COMPLETIONS
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """logits: (V,) float32 of a log's last token. seconds: what the pass took, for all its rows."""
+    """logits: (V,) float32 of a log's last token. seconds: of the pass, which had num_rows rows."""
 
     logits: Tensor
     seconds: float
+    num_rows: int
 
 
 class Decoder:
@@ -93,6 +94,5 @@ class Decoder:
         for (sequence, _), token in zip(rows, token_ids, strict=True):
             self.memory.commit(sequence, (token,))
         seconds = time.perf_counter() - started
-        self._decoded.update(
-            (session, Decoded(row, seconds)) for session, row in zip(batch, logits, strict=True)
-        )
+        for session, row in zip(batch, logits, strict=True):
+            self._decoded[session] = Decoded(row, seconds, len(batch))

@@ -150,12 +150,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Wall-clock milliseconds of one reply; first_token_ms counts from the request."""
+    """Wall-clock milliseconds of one reply; first_token_ms counts from the request.
+
+    mean_batch_size: replies whose tokens were evaluated in the same passes, itself included; each
+    is slower then than alone, all together are faster.
+    """
 
     restore_ms: float
     prefill_ms: float
     first_token_ms: float
     decode_tokens_per_second: float
+    mean_batch_size: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from engine.config import ChatMessage, GenerateRequest
-from engine.decoder import Decoder
+from engine.decoder import Decoded, Decoder
 from engine.events import (
     Channel,
     ContextCut,
@@ -41,13 +41,24 @@ Events = tuple[GenerateEvent, ...]
 
 @dataclass(slots=True)
 class Clock:
-    """Milliseconds since the request, and what was spent on what."""
+    """Milliseconds since the request, and what was spent on what.
+
+    num_passes, num_rows: of the passes that evaluated a token of this reply, and of their rows.
+    """
 
     started: float = field(default_factory=time.perf_counter)
     restore_ms: float = 0.0
     prefill_ms: float = 0.0
     first_token_ms: float = 0.0
     decode_seconds: float = 0.0
+    num_passes: int = 0
+    num_rows: int = 0
+
+    def count(self, decoded: Decoded) -> None:
+        """Add a pass that evaluated one token."""
+        self.decode_seconds += decoded.seconds
+        self.num_passes += 1
+        self.num_rows += decoded.num_rows
 
     def elapsed_ms(self) -> float:
         """Return the milliseconds since the request."""
@@ -189,6 +200,7 @@ class Generation:
                 clock.prefill_ms,
                 clock.first_token_ms,
                 num_decoded / seconds if seconds > 0 else 0.0,
+                clock.num_rows / clock.num_passes if clock.num_passes else 1.0,
             ),
             miss_reason=self.prompt.miss_reason,
             warnings=self.prompt.warnings,
@@ -267,7 +279,7 @@ class Generation:
             decoded = None
         if decoded is None:  # the memory was needed elsewhere
             return (yield from self._read())
-        self._clock.decode_seconds += decoded.seconds
+        self._clock.count(decoded)
         if len(self._generated) % SNAPSHOT_EVERY_TOKENS == 0:
             self._save()
         return decoded.logits

@@ -19,11 +19,16 @@ MIB = 1 << 20
 
 
 def turn(
-    *, prompt: int = 1000, reused: int = 950, cause: MissCause | None = None, rate: float = 40.0
+    *,
+    prompt: int = 1000,
+    reused: int = 950,
+    cause: MissCause | None = None,
+    rate: float = 40.0,
+    batch: float = 1.0,
 ) -> ReplyStats:
     return ReplyStats(
         Usage(prompt, ReusedTokens(hot=reused), 50),
-        Timing(0.0, 1.0, 1.0, rate),
+        Timing(0.0, 1.0, 1.0, rate, batch),
         None if cause is None else MissReason(cause, reused),
     )
 
@@ -82,6 +87,7 @@ def test_growing_memory_is_a_suspect_only_while_it_never_shrinks():
 def test_replies_much_slower_than_most_are_told():
     steady = [turn(rate=40.0)] * 17
     assert jitter(Measured(turns=[*steady, turn(rate=30.0)])) is None
+    assert jitter(Measured(turns=[*steady, *[turn(rate=10.0, batch=4.0)] * 3])) is None
     advice = jitter(Measured(turns=[*steady, *[turn(rate=10.0)] * 3]))
     assert advice.value("usual_ms") == pytest.approx(25.0)
     assert advice.value("slow_ms") == pytest.approx(100.0)

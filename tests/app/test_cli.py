@@ -81,6 +81,7 @@ def test_ask_prints_one_json_object(engine, capsys):
         "prefill_ms",
         "first_token_ms",
         "decode_tokens_per_second",
+        "mean_batch_size",
     }
     (request,) = engine.asked
     assert request.sampling.temperature == 0.0

@@ -102,6 +102,7 @@ def test_greedy_replies_are_those_of_one_alone(load, kernels, passes):
     passes.clear()
     replies = finished(engine.generate_batch(request(LONG), 5))
     assert [replies[index].token_ids for index in range(5)] == [expected] * 5
+    assert {reply.timing.mean_batch_size for reply in replies.values()} == {5.0}
     assert passes == [5] * 23  # the first token needs no pass, the last one has no successor
 
 
