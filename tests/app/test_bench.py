@@ -133,6 +133,7 @@ def test_a_turn_writes_its_own_blocks_and_decoding_goes_on_meanwhile(model):
     assert next_turn["ours"] == 1.0
 
 
+@pytest.mark.slow
 def test_a_restart_reads_only_what_is_new_also_with_other_settings(model):
     report = measure_resume(ResumeOptions(model, 1, False, 1, (300,), ("f16",)), print)
     restarted, *changed = (row.to_json() for row in report.rows)

@@ -1,6 +1,7 @@
 """A damaged kv.db under a real engine: conversations go on as if nothing had been stored.
 
-REPRISE_FUZZ_CASES says how many files are damaged; 500 is the full size.
+REPRISE_FUZZ_CASES says how many files are damaged, from REPRISE_FUZZ_FIRST on; 500 is the full
+size.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.app.store.kv_harms import HARMS
 from tests.engine.tiny_models import TinyModel, write_tiny_model
 
 NUM_CASES = int(os.environ.get("REPRISE_FUZZ_CASES", "10"))
+FIRST_CASE = int(os.environ.get("REPRISE_FUZZ_FIRST", "0"))
 CHATS = ("harbour", "orchard", "station")
 BUDGET_BYTES = 1 << 26
 CONFIG = EngineConfig(
@@ -113,7 +115,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
 
 def test_whatever_happens_to_the_file_conversations_go_on_unchanged(sound, tmp_path):
     reused: Counter[str] = Counter()
-    for seed in range(NUM_CASES):
+    for seed in range(FIRST_CASE, FIRST_CASE + NUM_CASES):
         dice = random.Random(seed)
         harm = HARMS[seed % len(HARMS)]
         path = tmp_path / f"{seed}.db"

