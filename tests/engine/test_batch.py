@@ -116,9 +116,10 @@ def test_each_reply_draws_with_its_own_seed(load):
 
 
 @needs_reference
+@pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("kind", ["lfm2", "mamba", "gemma3"])
-def test_every_kind_of_memory_can_be_shared(load, kind):
-    engine = load(path=REFERENCE / "models" / f"{kind}.gguf", kernels=False)
+def test_every_kind_of_memory_can_be_shared(load, kind, kernels):
+    engine = load(path=REFERENCE / "models" / f"{kind}.gguf", kernels=kernels)
     greedy = alone(engine, request(LONG)).token_ids
     drawn = [request(LONG, sampling=replace(DRAWN, seed=5 + index)) for index in range(3)]
     replies = finished(engine.generate_batch(request(LONG), 2))
