@@ -47,6 +47,7 @@ def available() -> KernelInfo | None:
     return next((info for info in found if wanted in (None, info.isa)), None)
 
 
+@lru_cache(maxsize=1)
 def instruction_sets() -> tuple[KernelInfo, ...]:
     """Return every instruction set of the library that this machine runs, best first."""
     library = load_library()
