@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -111,7 +110,6 @@ def _fork(memory: Memory, sequence: SequenceId) -> SequenceId:
     return fork
 
 
-@torch.inference_mode()
 def _evaluate(
     memory: Memory, runner: Runner, sequence: SequenceId, token_ids: Sequence[int], position: int
 ) -> Tensor:
