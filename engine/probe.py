@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from engine.memory.interface import Memory, MemoryBreakdown, SequenceId, StepView
 from engine.native_runner import NativeRunner
 from engine.runner import Runner
+from engine.sampling import most_likely
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,7 +122,7 @@ class Probe:
             evaluated = time.perf_counter()
             self._memory.commit(sequence, [token])
             spent += time.perf_counter() - evaluated + placed - before
-            token = int(logits.argmax())
+            token = most_likely(logits)
         return DecodeCost(time.perf_counter() - started, spent)
 
     def fork_cost(self, sequence: SequenceId, length: int) -> ForkCost:
@@ -144,7 +145,7 @@ class Probe:
         position = self._memory.length(sequence)
         logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)
         self._memory.commit(sequence, token_ids)
-        return int(logits.argmax()) if logits is not None else 0
+        return most_likely(logits) if logits is not None else 0
 
     def _num_hot_blocks(self) -> int:
         return next(t.num_blocks for t in self._memory.breakdown().tiers if t.name == "hot")

@@ -172,7 +172,7 @@ class Sampler:
         """
         row = self._penalised(logits.detach()[None, : self._vocab_size].float(), token_ids)
         if self._params.temperature == 0:
-            token = _most_likely_one(row[0])
+            token = most_likely(row[0])
             _check_usable(float(row[0, token]))
             return token
         candidates, ids, top_p = self._most_likely(row)
@@ -250,7 +250,7 @@ class Sampler:
         return values, ids, min(1.0, params.top_p / mass)
 
 
-def _most_likely_one(logits: Tensor) -> int:
+def most_likely(logits: Tensor) -> int:
     """Return the id of the largest logit (V,); numpy finds it without waking torch's threads."""
     return int(logits.numpy().argmax()) if logits.device.type == "cpu" else int(logits.argmax())
 

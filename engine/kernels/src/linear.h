@@ -73,7 +73,7 @@ struct Packed {
     }
     RP_INLINE_MEMBER F scale(int i) const { return fload_f16(p + Layout<Q>::kQuants + 2 * R * i); }
     RP_INLINE_MEMBER void next() {
-        prefetch(p + kAhead, Layout<Q>::kGroup);
+        prefetch_once(p + kAhead, Layout<Q>::kGroup);
         p += Layout<Q>::kGroup;
     }
 };

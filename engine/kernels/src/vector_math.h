@@ -20,6 +20,11 @@ RP_INLINE void prefetch(const uint8_t* p, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) RP_PREFETCH(p + i);
 }
 
+// The same for bytes that are read once per step: they do not push others out of the cache.
+RP_INLINE void prefetch_once(const uint8_t* p, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) RP_PREFETCH_ONCE(p + i);
+}
+
 // e^x to about 2 ulp; 0 below -87. Source: Cephes expf.
 RP_INLINE F fexp(F x) {
     const F clamped = fminv(fmaxv(x, fset(-87.0f)), fset(88.0f));

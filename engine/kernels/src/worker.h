@@ -18,10 +18,13 @@
 #if defined(_MSC_VER) && defined(_M_X64)
 #include <intrin.h>
 #define RP_PREFETCH(p) _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0)
+#define RP_PREFETCH_ONCE(p) _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_NTA)
 #elif defined(_MSC_VER)
 #define RP_PREFETCH(p) __prefetch(p)
+#define RP_PREFETCH_ONCE(p) __prefetch(p)
 #else
 #define RP_PREFETCH(p) __builtin_prefetch(p)
+#define RP_PREFETCH_ONCE(p) __builtin_prefetch(p, 0, 0)
 #endif
 
 namespace rp {
