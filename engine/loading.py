@@ -113,7 +113,7 @@ def _load_runner(
             lazy = load_model(file, model_config, Compute(), is_lazy=True)
             if NativeRunner.supports(lazy, config.kv_codec):
                 on_progress(LoadProgress(0.5, "kernels"))
-                runner = NativeRunner(lazy, num_threads=num_threads)
+                runner = NativeRunner(lazy, num_threads=num_threads, is_cancelled=is_cancelled)
                 file.release_pages()
                 return runner
         compute = choose_compute(config.compute, config.device, config.cache_dir)

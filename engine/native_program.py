@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.config import KVCodec
+from engine.errors import LoadCancelledError
 from engine.ggml_type import GGMLType
 from engine.kernels.context import (
     Context,
@@ -58,7 +59,7 @@ from engine.quant.dequantize import dequantize
 from engine.quant.linear import QuantEmbedding, QuantLinear
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
     from torch import Tensor, nn
@@ -118,8 +119,15 @@ def limits_of(model: Llama, max_rows: int) -> Limits:
 class Packed:
     """The packed weights of a model, made once, about the size of the file."""
 
-    def __init__(self, model: Llama, context: Context) -> None:
+    def __init__(
+        self, model: Llama, context: Context, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Pack every matrix, with a chance to cancel between two of them.
+
+        Raises: LoadCancelledError, OutOfMemoryError.
+        """
         self._context = context
+        self._is_cancelled = is_cancelled
         linears = [module for module in model.modules() if isinstance(module, QuantLinear)]
         packable = [m for m in linears if not is_float(m)]
         room = HugeBytes(sum(context.packed_bytes(int(m.ggml_type), m.shape) for m in packable))
@@ -129,6 +137,8 @@ class Packed:
         return self._matrices[id(linear)]
 
     def _pack(self, linear: QuantLinear, room: HugeBytes) -> PackedMatrix:
+        if self._is_cancelled():
+            raise LoadCancelledError("Loading the model was cancelled.")
         if is_float(linear):
             data = linear.data
             if linear.ggml_type is GGMLType.Q2_K:

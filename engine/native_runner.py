@@ -26,7 +26,7 @@ from engine.native_recurrent import RecurrentProgramBuilder
 from engine.native_support import reason_against
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -43,11 +43,18 @@ class NativeRunner:
     The model may be lazy: its float weights are never touched. Not for two threads at once.
     """
 
-    def __init__(self, model: Model, *, num_threads: int, max_rows: int = DEFAULT_MAX_ROWS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        num_threads: int,
+        max_rows: int = DEFAULT_MAX_ROWS,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Repack the weights, about a second per GB.
 
         max_rows: most tokens of one step. The model must be supported (``supports``).
-        Raises: OutOfMemoryError.
+        Raises: LoadCancelledError, OutOfMemoryError.
         """
         info = available()
         assert info is not None
@@ -63,7 +70,7 @@ class NativeRunner:
         self._shapes = [(group.num_key_value_heads, group.window or 0) for group in groups]
         self._buffers = Buffers(model, max_rows)
         self._context = self._make_context(block_size=1)
-        self._packed = Packed(model, self._context)
+        self._packed = Packed(model, self._context, is_cancelled)
         self._program: Program | None = None
         self._layout: tuple[object, ...] = ()
 

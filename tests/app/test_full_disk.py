@@ -17,10 +17,10 @@ from app.paths import app_paths
 from app.services import Services
 from tests.engine.tiny_models import write_tiny_model
 
-WAIT_S = 120.0
-DISK_BYTES = 16 << 20
+WAIT_S = 30.0
+DISK_BYTES = 128 << 20
 # Less than the store leaves for conversations, enough for those.
-LEFT_BYTES = 500_000
+LEFT_BYTES = 6_000_000
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         pytest.skip("may not mount a disk")
     monkeypatch.setenv("REPRISE_HOME", str(folder))
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 class Chat:
@@ -62,7 +62,9 @@ class Chat:
     def say(self, text: str) -> None:
         """Send a message and check that it and its reply are saved."""
         _, reply = self.services.chat.send(self.conversation.id, text)
-        self.wait_for(ReplyFinished)
+        finished = self.wait_for(ReplyFinished)
+        assert isinstance(finished, ReplyFinished)
+        assert finished.error is None
         *_, asked, answered = self.services.chats.path(self.conversation.id)
         assert asked.content == text
         assert answered.id == reply.id
