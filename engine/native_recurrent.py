@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from engine.memory.interface import NativeCells
     from engine.model_config import StateConfig
     from engine.models.llama import Llama
-    from engine.native_program import Buffers, LayerMemory, Packed
+    from engine.native_buffers import Buffers, Packed
+    from engine.native_program import LayerMemory
     from engine.quant.linear import QuantLinear
 
 

@@ -15,13 +15,8 @@ import torch
 from engine.kernels.context import Context, Program, make_step, pointer
 from engine.kernels.library import KernelInfo, available
 from engine.kernels.structs import Cell, GroupShape, Slice
-from engine.native_program import (
-    Buffers,
-    LayerMemory,
-    Packed,
-    ProgramBuilder,
-    limits_of,
-)
+from engine.native_buffers import Buffers, Packed, limits_of
+from engine.native_program import LayerMemory, ProgramBuilder
 from engine.native_recurrent import RecurrentProgramBuilder
 from engine.native_support import reason_against
 
