@@ -9,7 +9,6 @@ import math
 import secrets
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from engine.kernels.top_k import top_k as native_top_k
 _STATE_MAGIC = b"RNG1"
 _MASKED = -torch.inf
 _FEW = 1024
-_RUN = 64
 
 
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
@@ -115,26 +113,8 @@ def top_k_of(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     logits: (1, V) float32. Returns (1, top_k) float32 and (1, top_k) int64.
     """
     found = native_top_k(logits[0], top_k) if logits.device.type == "cpu" else None
-    if found is None:
-        return _top_k_by_columns(logits, top_k)
-    values, ids = found
+    values, ids = found if found is not None else logits[0].topk(top_k)
     return values[None], ids[None]
-
-
-def _top_k_by_columns(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    """Look among the columns of _RUN logits with the largest maxima, where all of them lie."""
-    num_columns = logits.shape[-1] // _RUN
-    if logits.device.type != "cpu" or num_columns < 2 * top_k:
-        values, ids = logits.topk(top_k)
-        return values, ids
-    row = logits[0].numpy()
-    table = row[: num_columns * _RUN].reshape(_RUN, num_columns)
-    columns = np.argpartition(table.max(0), -top_k)[-top_k:]
-    inside = (np.arange(_RUN)[:, None] * num_columns + columns).ravel()
-    candidates = np.concatenate([inside, np.arange(table.size, row.size)])
-    found = candidates[np.argpartition(row[candidates], -top_k)[-top_k:]]
-    found = found[np.lexsort((found, -row[found]))]
-    return torch.from_numpy(row[found])[None], torch.from_numpy(found)[None]
 
 
 def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
