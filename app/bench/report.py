@@ -73,9 +73,9 @@ class Report:
         lines = [f"{self.bench}: {self.model}", _describe(self.machine), ""]
         lines.append(f"{'row':<24}{'ours':>12}{'llama.cpp':>12}{'ratio':>9}  unit")
         for row in self.rows:
-            peer = "-" if row.peer is None else f"{row.peer:,.1f}"
+            peer = "-" if row.peer is None else _number(row.peer)
             ratio = "-" if row.ratio is None else f"{row.ratio:.2f} x"
-            lines.append(f"{row.name:<24}{row.ours:>12,.1f}{peer:>12}{ratio:>9}  {row.unit}")
+            lines.append(f"{row.name:<24}{_number(row.ours):>12}{peer:>12}{ratio:>9}  {row.unit}")
             lines += [f"    {key}: {_figure(value)}" for key, value in row.extra.items()]
         return "\n".join(lines)
 
@@ -94,5 +94,12 @@ def _describe(machine: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in machine.items())
 
 
+def _number(value: float) -> str:
+    """Return a measured number: small ones keep the digits that say something."""
+    return f"{value:,.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
+
+
 def _figure(value: object) -> str:
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.2f}" if abs(value) >= 10 else f"{value:.4g}"
