@@ -142,15 +142,11 @@ class Settings:
     theme: str = _setting("system", Choice(("system", "light", "dark")))
     zoom: float = _setting(1.0, Range(0.5, 3.0))
     enter_sends: bool = _setting(True, Flag())
-    read_while_typing: bool = _setting(False, Flag())
     notify_when_done: bool = _setting(True, Flag())
-    show_tray_icon: bool = _setting(False, Flag())
-    show_cache_panel: bool = _setting(True, Flag())
 
     # Models and replies
     model_folders: tuple[str, ...] = _setting((), Texts())
     last_model: str = _setting("", Text())
-    load_last_model: bool = _setting(True, Flag())
     system_prompt: str = _setting("", Text(100_000))
     sampling: SamplingParams = field(
         default_factory=SamplingParams, metadata={"rule": _Nested(), "reload": False}
@@ -172,13 +168,11 @@ class Settings:
     cold_budget_bytes: int | None = _setting(None, Range(0, 16_384 * _GIB, optional=True))
     parallel_sequences: int = _setting(4, Range(1, 64))
     session_timeout_minutes: int = _setting(30, Range(1, 10_080))
-    offload_share: float = _setting(0.0, Range(0.0, 1.0), reload=True)
     eviction_order: str = _setting("balanced", Choice(("balanced", "recency", "frequency")))
     prefetch: bool = _setting(True, Flag())
     overflow: str = _setting("ask", Choice(("ask", "drop_oldest", "keep_ends", "rolling_window")))
     clone_decay: float = _setting(0.8, Range(0.05, 1.0))
     store_folder: str = _setting("", Text(), reload=True)
-    shared_store_url: str = _setting("", Text(), reload=True)
 
     # The machine
     num_threads: int | None = _setting(None, Range(1, 512, optional=True), reload=True)

@@ -1368,6 +1368,30 @@
             <source>Any precision</source>
             <translation>允许任何精度</translation>
         </message>
+        <message>
+            <source>Replies at once</source>
+            <translation>同时生成的回复</translation>
+        </message>
+        <message>
+            <source>Of different conversations; together they are faster than in turn.</source>
+            <translation>来自不同的对话；一起生成比依次生成更快。</translation>
+        </message>
+        <message>
+            <source>Reserve budget</source>
+            <translation>备用内存预算</translation>
+        </message>
+        <message>
+            <source>RAM behind the memory that is computed in; of use with a graphics card.</source>
+            <translation>运算所用内存之外的内存；使用显卡时有用。</translation>
+        </message>
+        <message>
+            <source>When the disk budget is full</source>
+            <translation>磁盘预算用满时</translation>
+        </message>
+        <message>
+            <source>What is given up first.</source>
+            <translation>最先放弃什么。</translation>
+        </message>
     </context>
     <context>
         <name>ShortcutsDialog</name>
@@ -1638,6 +1662,22 @@
         <message>
             <source>Rolling window, approximate</source>
             <translation>滚动窗口（近似）</translation>
+        </message>
+        <message>
+            <source>Balanced</source>
+            <translation>均衡</translation>
+        </message>
+        <message>
+            <source>Longest unused first</source>
+            <translation>最久未用的优先</translation>
+        </message>
+        <message>
+            <source>Least used first</source>
+            <translation>使用最少的优先</translation>
+        </message>
+        <message>
+            <source>None</source>
+            <translation>无</translation>
         </message>
     </context>
     <context>

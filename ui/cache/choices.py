@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QCoreApplication
 
 from app.events import ModelInfo
+from engine.config import KVCodec
 from ui.formats import count_text, seconds_text, size_text
 
 MIB = 1 << 20
@@ -17,6 +18,7 @@ BLOCK_SIZES = (16, 32, 64, 128)
 HOT_BUDGETS = tuple(MIB << shift for shift in range(8, 17))
 COLD_BUDGETS = tuple(GIB * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500))
 TIMEOUTS_MINUTES = (5, 15, 30, 60, 240, 1440)
+PARALLEL_REPLIES = (1, 2, 4, 8, 16)
 
 
 translate = QCoreApplication.translate
@@ -61,7 +63,7 @@ def precision_name(codec: str) -> str:
 def precision_choices(model: ModelInfo | None) -> list[Choice]:
     """Codecs with what 1,000 tokens of this model take."""
     if model is None:
-        return [Choice(codec, precision_name(codec)) for codec in ("f16", "bf16", "f32")]
+        return [Choice(codec.value, precision_name(codec)) for codec in KVCodec]
     return [
         Choice(codec, f"{precision_name(codec)} · {size_text(num_bytes * 1000)}")
         for codec, num_bytes in model.kv_bytes_per_token
@@ -85,6 +87,27 @@ def thread_choices() -> list[Choice]:
 def timeout_choices() -> list[Choice]:
     """Idle time before a conversation leaves the fast memory."""
     return [Choice(n, seconds_text(n * 60)) for n in TIMEOUTS_MINUTES]
+
+
+def parallel_choices() -> list[Choice]:
+    """Conversations whose replies are written at once."""
+    return [Choice(n, count_text(n)) for n in PARALLEL_REPLIES]
+
+
+def eviction_choices() -> list[Choice]:
+    """Return what may make room on a full disk first."""
+    return [
+        Choice("balanced", translate("choices", "Balanced")),
+        Choice("recency", translate("choices", "Longest unused first")),
+        Choice("frequency", translate("choices", "Least used first")),
+    ]
+
+
+def warm_budget_choices() -> list[Choice]:
+    """Memory behind the one that is computed in; 0 for none."""
+    sizes = (Choice(n, size_text(n)) for n in HOT_BUDGETS)
+    off = Choice(0, translate("choices", "None"))
+    return [Choice(None, translate("choices", "Automatic")), off, *sizes]
 
 
 def overflow_choices(model: ModelInfo | None) -> list[Choice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -28,7 +29,16 @@ PLAIN = (
     "hot_budget_bytes",
     "cold_budget_bytes",
 )
-EXPERT = ("prefetch", "block_size", "num_threads", "session_timeout_minutes", "force_kv_codec")
+EXPERT = (
+    "prefetch",
+    "parallel_sequences",
+    "block_size",
+    "num_threads",
+    "session_timeout_minutes",
+    "warm_budget_bytes",
+    "eviction_order",
+    "force_kv_codec",
+)
 
 
 class SettingsForm(QWidget):
@@ -115,22 +125,23 @@ class SettingsForm(QWidget):
             row.set_choices(self._choices(name), value)
 
     def _choices(self, name: str) -> list[choices.Choice]:
-        match name:
-            case "kv_codec":
-                return choices.precision_choices(self._model)
-            case "context_length":
-                return choices.context_choices(self._model)
-            case "overflow":
-                return choices.overflow_choices(self._model)
-            case "hot_budget_bytes":
-                return choices.hot_budget_choices()
-            case "cold_budget_bytes":
-                return choices.cold_budget_choices(self._bytes_per_conversation())
-            case "block_size":
-                return choices.block_choices()
-            case "num_threads":
-                return choices.thread_choices()
-        return choices.timeout_choices()
+        model = self._model
+        offered: dict[str, Callable[[], list[choices.Choice]]] = {
+            "kv_codec": lambda: choices.precision_choices(model),
+            "context_length": lambda: choices.context_choices(model),
+            "overflow": lambda: choices.overflow_choices(model),
+            "hot_budget_bytes": choices.hot_budget_choices,
+            "warm_budget_bytes": choices.warm_budget_choices,
+            "cold_budget_bytes": lambda: choices.cold_budget_choices(
+                self._bytes_per_conversation()
+            ),
+            "eviction_order": choices.eviction_choices,
+            "parallel_sequences": choices.parallel_choices,
+            "block_size": choices.block_choices,
+            "num_threads": choices.thread_choices,
+            "session_timeout_minutes": choices.timeout_choices,
+        }
+        return offered[name]()
 
     def _effective(self) -> dict[str, str]:
         model, now = self._model, self.tr("now {0}")
@@ -239,6 +250,18 @@ class SettingsForm(QWidget):
             "prefetch": (
                 self.tr("Fetch ahead"),
                 self.tr("Brings the likely next conversations into memory while nothing runs."),
+            ),
+            "parallel_sequences": (
+                self.tr("Replies at once"),
+                self.tr("Of different conversations; together they are faster than in turn."),
+            ),
+            "warm_budget_bytes": (
+                self.tr("Reserve budget"),
+                self.tr("RAM behind the memory that is computed in; of use with a graphics card."),
+            ),
+            "eviction_order": (
+                self.tr("When the disk budget is full"),
+                self.tr("What is given up first."),
             ),
             "block_size": (
                 self.tr("Block size"),

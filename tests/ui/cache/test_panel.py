@@ -206,6 +206,22 @@ def test_what_to_do_when_the_context_is_full_is_a_setting(panel: CachePanel, ser
     assert combo.model().item(3).isEnabled()
 
 
+def test_every_parameter_of_the_pools_can_be_chosen(panel: CachePanel, services) -> None:
+    for name, place, value in (
+        ("parallel_sequences", 1, 2),
+        ("warm_budget_bytes", 1, 0),
+        ("eviction_order", 2, "frequency"),
+    ):
+        panel.form.rows[name].combo.activated.emit(place)
+        assert getattr(services.settings.value, name) == value
+
+
+def test_all_precisions_are_offered_before_a_model_is_loaded(panel: CachePanel) -> None:
+    panel.set_model(None)
+    combo = panel.form.rows["kv_codec"].combo
+    assert combo.count() == 5
+
+
 def test_what_the_precision_costs_is_shown_under_it(panel: CachePanel) -> None:
     panel.set_model(MODEL)
     assert panel.form.accuracy.isHidden()
