@@ -11,7 +11,7 @@ def new_pages(num_bytes: int) -> mmap.mmap:
     """Return zeroed memory whose pages cost nothing until they are written.
 
     On huge pages where the system has them: weights and K/V are read from end to end for every
-    token, and with small pages address translation takes a fifth of that time.
+    token, and every small page would have to be looked up on the way.
     Raises: OSError, ValueError or OverflowError when the system refuses.
     """
     if sys.platform == "win32":

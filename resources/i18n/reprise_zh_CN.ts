@@ -306,7 +306,7 @@
         </message>
         <message>
             <source>{0} loses too much on this model</source>
-            <translation>{0} 在该模型上损失过大</translation>
+            <translation>{0}在该模型上损失过大</translation>
         </message>
         <message>
             <source>{0} was read twice: over {1} tokens its predictions with this memory precision were compared with exact ones.</source>
