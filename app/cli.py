@@ -25,6 +25,7 @@ _BENCHES = (
     "writing",
     "interface",
 )
+_SYNTHETIC = ("1b",)
 
 
 def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> int:
@@ -123,6 +124,10 @@ def _add_bench(commands: _Commands[argparse.ArgumentParser]) -> None:
     bench = commands.add_parser("bench", help="measure, where asked against llama.cpp")
     bench.add_argument("bench", choices=_BENCHES)
     bench.add_argument("--model", metavar="FILE")
+    bench.add_argument(
+        "--synthetic", choices=_SYNTHETIC, help="speed of a made-up model of this size instead"
+    )
+    bench.add_argument("--keep", action="store_true", help="do not remove the made-up model")
     bench.add_argument("--peer", action="store_true", help="alternate with llama.cpp (xllamacpp)")
     bench.add_argument("--threads", type=_positive, default=2, metavar="N")
     bench.add_argument("--repeats", type=_positive, default=3, metavar="N")

@@ -45,6 +45,11 @@ class AppPaths:
         return self.cache / "models.json"
 
     @property
+    def synthetic_models(self) -> Path:
+        """Where benchmarks write the models that they make up."""
+        return self.cache / "models"
+
+    @property
     def codecs(self) -> Path:
         """What was measured of the K/V formats, by model."""
         return self.cache / "codecs.json"

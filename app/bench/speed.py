@@ -1,4 +1,7 @@
-"""``reprise bench speed``: prefill, decode, load and memory, alternating with llama.cpp."""
+"""``reprise bench speed``: prefill, decode, load and memory, alternating with llama.cpp.
+
+Each format of keys and values is compared with f16 as well, in turns at the greatest depth.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.bench.bandwidth import COPIED_BYTES, copy_bandwidth
 from app.bench.process import Answer, BenchProcess, Role
 from app.bench.report import Report, Row, compare
+from engine.gguf_file import GGUFFile
 
 PREFILL_LENGTHS = (512, 4000)
 DECODE_DEPTHS = (512, 4000)
@@ -17,7 +22,10 @@ NUM_DECODED = 48
 
 @dataclass(frozen=True, slots=True)
 class SpeedOptions:
-    """What to measure. repeats: alternating runs per row; the row is their median."""
+    """What to measure. repeats: alternating runs per row; the row is their median.
+
+    codecs: formats of keys and values that are compared with f16.
+    """
 
     model: Path
     threads: int
@@ -25,6 +33,9 @@ class SpeedOptions:
     repeats: int = 3
     lengths: tuple[int, ...] = PREFILL_LENGTHS
     depths: tuple[int, ...] = DECODE_DEPTHS
+    codecs: tuple[str, ...] = ()
+    num_decoded: int = NUM_DECODED
+    copied_bytes: int = COPIED_BYTES
 
 
 def measure_speed(options: SpeedOptions, say: Callable[[str], None]) -> Report:
@@ -38,11 +49,15 @@ def measure_speed(options: SpeedOptions, say: Callable[[str], None]) -> Report:
         for engine in engines:
             _load(engine, options)
         machine = engines[0].ask("machine")
+        prefill = _prefill_rows(engines, options, say)
+        decode = _decode_rows(engines, options, say)
         rows = [
-            *_prefill_rows(engines, options, say),
-            *_decode_rows(engines, options, say),
+            *prefill,
+            *decode,
+            _bandwidth_row(decode[0], options, say),
             _compare("load", "ms", loads, smaller_is_better=True),
             _compare("resident_mb", "MiB", [_memory(engines)], smaller_is_better=True),
+            *(_codec_row(engines[0], codec, options, say) for codec in options.codecs),
         ]
     return Report("speed", options.model.name, machine, tuple(rows))
 
@@ -51,18 +66,19 @@ def _roles(options: SpeedOptions) -> Sequence[Role]:
     return ("ours", "peer") if options.with_peer else ("ours",)
 
 
-def _load(engine: BenchProcess, options: SpeedOptions) -> float:
+def _load(engine: BenchProcess, options: SpeedOptions, **more: object) -> float:
     answer = engine.ask(
         "load",
         model=str(options.model),
         threads=options.threads,
         context_length=_context_length(options),
+        **more,
     )
     return float(answer["load_ms"])
 
 
 def _context_length(options: SpeedOptions) -> int:
-    return max(*options.lengths, *options.depths) + 4 * NUM_DECODED
+    return max(*options.lengths, *options.depths) + 4 * options.num_decoded
 
 
 def _loads(options: SpeedOptions, say: Callable[[str], None]) -> list[float]:
@@ -93,15 +109,67 @@ def _decode_rows(
     rows = []
     for depth in options.depths:
         say(f"generating at depth {depth}")
-        prompt = text_tokens(depth)
-        for engine in engines:  # the prompt is read once, then reused by every run
-            engine.ask("decode", token_ids=prompt, num_tokens=2)
-        samples = _alternate(
-            engines, options.repeats, "decode", token_ids=prompt, num_tokens=NUM_DECODED
-        )
-        rates = [[a["tokens_per_second"] for a in run] for run in samples]
+        rates = _decode_rates(engines, depth, options)
         rows.append(_compare(f"decode_at_{depth}", "tokens/s", rates))
     return rows
+
+
+def _decode_rates(
+    engines: Sequence[BenchProcess], depth: int, options: SpeedOptions
+) -> list[list[float]]:
+    """Return tokens per second, a list per run with one rate per engine in it."""
+    prompt = text_tokens(depth)
+    for engine in engines:  # the prompt is read once, then reused by every run
+        engine.ask("decode", token_ids=prompt, num_tokens=2)
+    samples = _alternate(
+        engines, options.repeats, "decode", token_ids=prompt, num_tokens=options.num_decoded
+    )
+    return [[answer["tokens_per_second"] for answer in run] for run in samples]
+
+
+def _bandwidth_row(decoded: Row, options: SpeedOptions, say: Callable[[str], None]) -> Row:
+    """Compare the weights read per second while generating with what copying memory reaches.
+
+    Weights are counted as they lie in the file, each once per token; a copy's bytes are those read
+    and those written.
+    """
+    say("copying memory")
+    bandwidth = copy_bandwidth(options.threads, num_bytes=options.copied_bytes)
+    num_bytes = _bytes_per_token(options.model)
+    extra = {
+        "weights_gb_per_token": num_bytes / 1e9,
+        "weights_gb_per_second": num_bytes * decoded.ours / 1e9,
+        "copied_gb_per_second_read_and_written": bandwidth / 1e9,
+    }
+    peer = [] if decoded.peer is None else [num_bytes * decoded.peer / bandwidth]
+    ours = [num_bytes * decoded.ours / bandwidth]
+    return compare("weights_bandwidth", "of copying", ours, peer, extra=extra)
+
+
+def _bytes_per_token(model: Path) -> int:
+    """Return the bytes of the matrices that every token is multiplied with."""
+    file = GGUFFile.open(model)
+    try:
+        sizes = {name: t.num_bytes for name, t in file.tensors.items() if len(t.shape) > 1}
+    finally:
+        file.close()
+    if "output.weight" in sizes:  # else the embedding is the output matrix too
+        sizes.pop("token_embd.weight", None)
+    return sum(sizes.values())
+
+
+def _codec_row(
+    exact: BenchProcess, codec: str, options: SpeedOptions, say: Callable[[str], None]
+) -> Row:
+    """Generate with keys and values in this format and in f16, in turns."""
+    depth = max(options.depths)
+    say(f"generating at depth {depth} with {codec}")
+    with BenchProcess("ours") as packed:
+        _load(packed, options, kv_codec=codec)
+        rates = _decode_rates((packed, exact), depth, options)
+    row = compare("", "", [run[0] for run in rates], [run[1] for run in rates])
+    extra = {"f16": row.peer, "of_f16": row.ratio}
+    return Row(f"decode_at_{depth}_{codec}", "tokens/s", row.ours, extra=extra)
 
 
 def _memory(engines: Sequence[BenchProcess]) -> list[float]:

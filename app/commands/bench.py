@@ -17,6 +17,7 @@ from app.bench.report import Report
 from app.bench.resume import ResumeOptions, measure_resume
 from app.bench.speed import SpeedOptions, measure_speed
 from app.bench.store import StoreOptions, measure_store
+from app.bench.synthetic import synthetic_model
 from app.bench.writing import WritingOptions, measure_writing
 from app.commands.session import CommandError
 from app.model_library import ModelLibrary
@@ -37,10 +38,32 @@ def bench(arguments: Namespace) -> int:
 
 
 def _speed(arguments: Namespace) -> Report:
+    if arguments.synthetic:
+        return _synthetic_speed(arguments)
     options = SpeedOptions(
-        _model(arguments), arguments.threads, arguments.peer, repeats=arguments.repeats
+        _model(arguments),
+        arguments.threads,
+        arguments.peer,
+        repeats=arguments.repeats,
+        codecs=tuple(arguments.codecs or ("int8",)),
     )
     return measure_speed(options, _say)
+
+
+def _synthetic_speed(arguments: Namespace) -> Report:
+    """Measure a large model at one short depth: llama.cpp needs half a minute for each read."""
+    folder = app_paths().synthetic_models
+    with synthetic_model(folder, arguments.synthetic, is_kept=arguments.keep) as model:
+        options = SpeedOptions(
+            model,
+            arguments.threads,
+            arguments.peer,
+            repeats=arguments.repeats,
+            lengths=(512,),
+            depths=(512,),
+            codecs=tuple(arguments.codecs or ()),
+        )
+        return measure_speed(options, _say)
 
 
 def _resume(arguments: Namespace) -> Report:
