@@ -226,11 +226,15 @@ class PagedAttentionMemory:
         return self._attacher.reach(found.token_bytes(0, place), found.prefix)
 
     def rest(self, sequence: SequenceId) -> None:
-        """Bring every sealed block but the first and pinned ones into its final codec."""
+        """Bring every full block but the first and pinned ones into its final codec.
+
+        The tail, which stays exact, is shared with resting sequences of equal text.
+        """
         self._writer.collect()
         found = self._sequences[sequence]
         settle(found, exact_recent=0)
         self._groups.leave_window(found)
+        self._groups.share_tail(found)
 
     def release(self, sequence: SequenceId) -> None:
         """Give a sequence up; its sealed blocks stay reusable until evicted."""

@@ -1,4 +1,4 @@
-"""Blocks of K/V memory: arenas of slabs, ownership, and the order in which blocks are given up.
+"""Blocks of K/V memory: their owners, and the order in which they are given up.
 
 Knows bytes and reference counts; what a block means is the business of its owner. One thread only.
 """
@@ -6,8 +6,6 @@ Knows bytes and reference counts; what a block means is the business of its owne
 from __future__ import annotations
 
 import heapq
-import mmap
-import sys
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -15,13 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.memory.prefix_index import HASH_BYTES, ROOT, PrefixIndex
-from engine.pages import new_pages
+from engine.memory.arena import Arena
+from engine.memory.prefix_index import ROOT, TOKEN_BYTES, PrefixIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
 
     from engine.memory.codec import BlockLayout
 
@@ -60,61 +56,13 @@ class ByteBudget:
         return True
 
 
-class Arena:
-    """A run of slabs in one allocation, zeroed and page-aligned.
-
-    planes: one list per plane of the layout; its entries, one per layer, are views of shape
-    (N, K, block_size, width).
-    """
-
-    def __init__(self, layout: BlockLayout, num_blocks: int, device: torch.device) -> None:
-        self.layout = layout
-        self.num_blocks = num_blocks
-        self.slab_bytes = layout.slab_bytes
-        num_bytes = num_blocks * layout.slab_bytes
-        self._pages = new_pages(num_bytes) if device.type == "cpu" else None
-        self.raw = _tensor_over(self._pages, num_bytes, device)
-        views = [
-            plane.view(self.raw, num_blocks, layout.num_layers, layout.slab_bytes)
-            for plane in layout.planes
-        ]
-        self.whole_planes = views
-        self.planes: list[list[Tensor]] = [list(view.unbind(1)) for view in views]
-        self.free = list(range(num_blocks))
-        self.dirty = bytearray(num_blocks)
-
-    def slab(self, slot: int) -> Tensor:
-        """Return the bytes of one slab."""
-        return self.raw[slot * self.slab_bytes : (slot + 1) * self.slab_bytes]
-
-    def give_back_free(self) -> int:
-        """Let the system have the pages of free slabs until they are used again; return bytes."""
-        if self._pages is None or not _GIVES_BACK_PAGES:
-            return 0
-        stale = sorted(slot for slot in self.free if self.dirty[slot])
-        return sum(self._give_back(first, last + 1) for first, last in _runs(stale))
-
-    def _give_back(self, first: int, end: int) -> int:
-        """Zero the slabs first..end; their whole pages are zeroed by giving them back."""
-        assert self._pages is not None
-        start, stop = first * self.slab_bytes, end * self.slab_bytes
-        page_start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        page_stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
-        if page_start >= page_stop:
-            return 0
-        self._pages.madvise(mmap.MADV_DONTNEED, page_start, page_stop - page_start)
-        _clear(self.raw[start:page_start])
-        _clear(self.raw[page_stop:stop])
-        self.dirty[first:end] = bytes(end - first)
-        return page_stop - page_start
-
-
 @dataclass(slots=True, eq=False)
 class Block:
     """One slab and what is known about it.
 
     ref_count: sequences that use it. num_readers: snapshots that still read its bytes.
-    hash: None while open; parent and token_ids (int32 little-endian) are set with it.
+    hash: None while open; parent and token_ids (int32 little-endian) are set with it. A sealed one
+    with fewer tokens than fit is the tail of sequences that rest.
     """
 
     pool: BlockPool
@@ -139,6 +87,11 @@ class Block:
     def is_idle(self) -> bool:
         """True when nobody uses or reads it."""
         return self.ref_count == 0 and self.num_readers == 0
+
+    @property
+    def is_full(self) -> bool:
+        """True when it is sealed with as many tokens as fit."""
+        return len(self.token_ids) == self.layout.block_size * TOKEN_BYTES
 
     def payload(self) -> memoryview:
         """Return the slab's bytes without a copy (with one, from a device that is not the CPU)."""
@@ -230,9 +183,7 @@ class BlockPool:
         arena = next(arena for arena in self._arenas if arena.free)
         slot = heapq.heappop(arena.free)
         self._num_free -= 1
-        if arena.dirty[slot]:
-            _clear(arena.slab(slot))
-        arena.dirty[slot] = 1
+        arena.clean(slot)
         pointer = arena.raw.data_ptr() + slot * arena.slab_bytes
         block = Block(self, arena, slot, pointer, ref_count=1, last_use=time.monotonic())
         self._blocks.add(block)
@@ -279,7 +230,7 @@ class BlockPool:
             self._queues.push(block)
 
     def seal(self, block: Block, *, block_hash: bytes, parent: bytes, token_ids: bytes) -> Block:
-        """Make a full block immutable and findable; return the block to use from now on.
+        """Make a block immutable and findable; return the block to use from now on.
 
         That is another one where the same content is here already: ours is given back for it.
         """
@@ -292,9 +243,19 @@ class BlockPool:
             self.release(block)
             return known
         block.hash, block.parent, block.token_ids = block_hash, parent, token_ids
-        self._write_trailer(block, block_hash)
+        block.arena.write_trailer(block.slot, block_hash)
         self.index.add(block)
         return block
+
+    def reopen(self, block: Block) -> bool:
+        """Let the only owner of a sealed block that is not full write on; False with others."""
+        assert not block.is_full
+        if block.ref_count > 1 or block.num_readers:
+            return False
+        self.index.remove(block)
+        block.hash, block.parent, block.token_ids = None, ROOT, b""
+        block.arena.write_trailer(block.slot, b"")
+        return True
 
     def drop(self, block: Block) -> None:
         """Free a sealed block that has become worthless, when nobody uses or reads it."""
@@ -340,7 +301,8 @@ class BlockPool:
 
     def _evict(self, block: Block) -> None:
         """Free an idle sealed block that is worth something."""
-        self._on_evict(block)
+        if block.is_full:
+            self._on_evict(block)
         self._forget(block)
 
     def _forget(self, block: Block) -> None:
@@ -367,19 +329,6 @@ class BlockPool:
         self._budget.used_bytes += num_blocks * slab_bytes
         return True
 
-    def _write_trailer(self, block: Block, block_hash: bytes) -> None:
-        start = self.layout.trailer_offset
-        trailer = torch.frombuffer(bytearray(block_hash), dtype=torch.uint8)
-        block.arena.slab(block.slot)[start : start + HASH_BYTES] = trailer
-
-
-def _clear(slab: Tensor) -> None:
-    if slab.device.type == "cpu":
-        # By numpy, on this thread alone: for so few bytes waking torch's threads costs more.
-        slab.numpy().fill(0)
-    else:
-        slab.zero_()
-
 
 def share_blocks(blocks: Sequence[Block]) -> None:
     """Add an owner to each of some blocks that have owners already; what a fork does."""
@@ -388,22 +337,3 @@ def share_blocks(blocks: Sequence[Block]) -> None:
         assert block.ref_count > 0
         block.ref_count += 1
         block.last_use = now
-
-
-# Elsewhere pages given back need not read as zeros afterwards.
-_GIVES_BACK_PAGES = sys.platform == "linux"
-
-
-def _tensor_over(pages: mmap.mmap | None, num_bytes: int, device: torch.device) -> Tensor:
-    if pages is None:
-        return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
-    return torch.frombuffer(pages, dtype=torch.uint8)
-
-
-def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each run of neighbours among ascending slots."""
-    start = 0
-    for at in range(1, len(slots) + 1):
-        if at == len(slots) or slots[at] != slots[at - 1] + 1:
-            yield slots[start], slots[at - 1]
-            start = at

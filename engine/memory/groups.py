@@ -41,7 +41,8 @@ class Groups:
         before = [(table, table.num_blocks) for found, _ in wanted for table in found.tables]
         for found, num_tokens in wanted:
             num_blocks = self.num_blocks(num_tokens)
-            if not all(table.reserve(num_blocks) for table in found.tables):
+            has_tail = num_tokens <= found.length or self._open_tail(found)
+            if not has_tail or not all(table.reserve(num_blocks) for table in found.tables):
                 _undo(before)
                 return False
         for found, num_tokens in wanted:
@@ -96,20 +97,50 @@ class Groups:
 
     def copies(self, blocks: SequenceOf[Block], num_tokens: int) -> list[Block] | None:
         """Return open copies of one block per group; None, and no change, when there is no room."""
-        made: list[Block] = []
-        for memory, block in zip(self.memories, blocks, strict=True):
-            # Held, so that making room for the copy cannot evict what is to be copied.
-            block.pool.acquire(block)
-            copy = memory.pool.allocate()
-            if copy is not None:
-                copy_tokens(block, copy, num_tokens)
-                made.append(copy)
-            block.pool.release(block)
-        if len(made) == len(blocks):
-            return made
-        for copy in made:
-            copy.pool.release(copy)
-        return None
+        return _copies(list(zip(self.memories, blocks, strict=True)), num_tokens)
+
+    def share_tail(self, found: Sequence) -> None:
+        """Let a sequence that rests have its tail together with others of equal text."""
+        self.cut(found, found.length)
+        start = len(found.tables[0].hashes) * self.block_size
+        if start < found.length:
+            for table in found.tables:
+                table.share_tail(found.token_bytes(start, found.length))
+
+    def _open_tail(self, found: Sequence) -> bool:
+        """Make the tail of a sequence its own again, with a copy where others have it as well.
+
+        False when there is no room for one.
+        """
+        shared = [(table, tail) for table in found.tables if (tail := table.shared_tail())]
+        others = [(table, tail) for table, tail in shared if not tail.pool.reopen(tail)]
+        copies = _copies(
+            [(table.memory, tail) for table, tail in others], found.length % self.block_size
+        )
+        if copies is None:
+            return False
+        for (table, tail), copy in zip(others, copies, strict=True):
+            table.replace(len(table.hashes), copy)
+            tail.pool.release(tail)
+        return True
+
+
+def _copies(wanted: SequenceOf[tuple[GroupMemory, Block]], num_tokens: int) -> list[Block] | None:
+    """Return open copies of blocks; None, and no change, when there is no room."""
+    made: list[Block] = []
+    for memory, block in wanted:
+        # Held, so that making room for the copy cannot evict what is to be copied.
+        block.pool.acquire(block)
+        copy = memory.pool.allocate()
+        if copy is not None:
+            copy_tokens(block, copy, num_tokens)
+            made.append(copy)
+        block.pool.release(block)
+    if len(made) == len(wanted):
+        return made
+    for copy in made:
+        copy.pool.release(copy)
+    return None
 
 
 def _undo(before: SequenceOf[tuple[BlockTable, int]]) -> None:

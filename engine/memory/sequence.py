@@ -66,9 +66,9 @@ class BlockTable:
     """The blocks of one sequence in one group.
 
     blocks: those held, from block ``num_given_up`` on; the ones before have left the window.
-    hashes: of the sealed blocks, those given up included, which come first; at most one open block
-    with tokens follows, then reserved ones. num_settled: how many of the sealed ones are in their
-    final codec. root: parent of the first block; another one where the blocks are derived.
+    hashes: of the full blocks, those given up included, which come first; at most one block that is
+    not full follows, the tail, then reserved ones. num_settled: how many of the full ones are in
+    their final codec. root: parent of the first block; another one where the blocks are derived.
     """
 
     memory: GroupMemory
@@ -151,6 +151,23 @@ class BlockTable:
         sealed = block.pool.seal(block, block_hash=block_hash, parent=parent, token_ids=token_ids)
         self.replace(at, sealed)
         self.hashes.append(block_hash)
+
+    def shared_tail(self) -> Block | None:
+        """Return the tail while it is sealed; None while it is open, or where there is none."""
+        at = len(self.hashes)
+        if at >= self.num_blocks or self.block(at).hash is None:
+            return None
+        return self.block(at)
+
+    def share_tail(self, token_ids: bytes) -> None:
+        """Seal the tail, which holds these tokens, so that all with equal text have one."""
+        if self.shared_tail() is not None:
+            return
+        at = len(self.hashes)
+        parent, block = self.tip(at), self.block(at)
+        block_hash = chain_hash(parent, token_ids, self.memory.salt)
+        sealed = block.pool.seal(block, block_hash=block_hash, parent=parent, token_ids=token_ids)
+        self.replace(at, sealed)
 
     def append_open(self, block: Block) -> None:
         """Take an open block that already is ours as the next one."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from engine.memory.block_pool import Arena, Block
+    from engine.memory.arena import Arena
+    from engine.memory.block_pool import Block
     from engine.memory.codec import BlockLayout
     from engine.memory.interface import BatchSlice
     from engine.memory.sequence import BlockTable, GroupMemory

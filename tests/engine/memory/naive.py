@@ -122,8 +122,10 @@ def assert_consistent(memory) -> None:
         for table in found.tables:
             assert table.num_given_up <= table.num_settled
             assert table.num_settled <= len(table.hashes) <= table.num_blocks
+            assert all(block.is_full for block in table.span(table.num_given_up, len(table.hashes)))
             for block in table.blocks:
                 owners[block] = owners.get(block, 0) + 1
+                assert block.hash is not None or owners[block] == 1, "an open block is shared"
     for pool in (pool for of_group in memory._groups.memories for pool in of_group.pools):
         for block in pool.blocks():
             assert block.ref_count == owners.get(block, 0)

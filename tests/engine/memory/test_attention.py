@@ -140,6 +140,55 @@ def test_fork_shares_blocks_and_copies_only_the_tail():
     assert memory.fork(source, 99) is None
 
 
+def test_sequences_of_equal_text_share_their_tails_while_they_rest():
+    memory = build()
+    driver = Driver(memory, tiny_spec())
+    text = list(range(40))
+    sequences = [memory.create() for _ in range(4)]
+    for sequence in sequences:
+        driver.feed(sequence, [], text)
+    assert memory.breakdown().tiers[0].num_blocks == 2 + 4
+    for sequence in sequences:
+        memory.rest(sequence)
+    assert memory.breakdown().tiers[0].num_blocks == 3
+    for number, sequence in enumerate(sequences[:3]):
+        driver.feed(sequence, text, [50 + number])
+    assert memory.breakdown().tiers[0].num_blocks == 3 + 3
+    # The last one that rests has the tail to itself and writes on in it.
+    driver.feed(sequences[3], text, [60])
+    assert memory.breakdown().tiers[0].num_blocks == 3 + 3
+
+
+def test_a_tail_that_was_shared_is_cut_forked_and_found():
+    memory = build()
+    driver = Driver(memory, tiny_spec())
+    text = list(range(40))
+    source, other = memory.create(), memory.create()
+    for sequence in (source, other):
+        driver.feed(sequence, [], text)
+        memory.rest(sequence)
+    assert memory.truncate(source, 37) == 37
+    fork = memory.fork(source, 35)
+    driver.feed(fork, text[:35], [7])
+    driver.feed(source, text[:37], [8])
+    again = memory.create()
+    assert memory.attach(again, [*text[:39], 70, 71]).total == 39
+    driver.feed(other, text, [9])
+
+
+def test_a_shared_tail_without_room_for_a_copy_refuses_the_batch():
+    memory = build(budget=build().breakdown().bytes_per_token * 16 * 3)
+    driver = Driver(memory, tiny_spec())
+    text = list(range(40))
+    source = memory.create()
+    driver.feed(source, [], text)
+    memory.rest(source)
+    other = memory.create()
+    assert memory.attach(other, text[:33]).total == 32
+    assert not memory.allocate([(other, 1)])
+    assert memory.allocate([(source, 1)])
+
+
 @pytest.mark.parametrize("length", [0, 1, 16, 31, 32, 39, 40, 100])
 def test_truncate_reaches_every_length_and_leaves_the_fork_alone(length):
     memory = build()

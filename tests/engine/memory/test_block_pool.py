@@ -62,6 +62,21 @@ def test_blocks_are_given_up_by_pin_then_hits_then_age():
     assert pool.allocate() is None
 
 
+def test_a_tail_is_reopened_by_its_only_owner_and_never_goes_to_a_lower_tier():
+    gone: list[object] = []
+    pool = build(num_blocks=1, on_evict=gone.append)
+    tail = pool.seal(pool.allocate(), block_hash=b"t" * 16, parent=b"", token_ids=b"t" * 8)
+    pool.acquire(tail)
+    assert not pool.reopen(tail)
+    pool.release(tail)
+    assert pool.reopen(tail)
+    assert (tail.hash, len(pool.index)) == (None, 0)
+    assert not tail.arena.slab(tail.slot)[LAYOUT.trailer_offset :].any()
+    pool.release(pool.seal(tail, block_hash=b"t" * 16, parent=b"", token_ids=b"t" * 8))
+    assert pool.allocate() is not None
+    assert gone == []
+
+
 def test_an_identical_block_is_given_back_for_the_known_one():
     pool = build()
     first = seal(pool, pool.allocate(), b"a")

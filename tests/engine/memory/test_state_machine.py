@@ -97,6 +97,11 @@ class MemoryMachine(RuleBasedStateMachine):
         del self.texts[sequence]
 
     @precondition(lambda self: self.texts)
+    @rule(index=st.integers(0, 5))
+    def rest(self, index):
+        self.memory.rest(self.pick(index))
+
+    @precondition(lambda self: self.texts)
     @rule(index=st.integers(0, 5), other=st.integers(0, 5), extra=st.integers(0, 3))
     def attach(self, index, other, extra):
         """Continue one text along another that starts the same."""
