@@ -69,7 +69,8 @@ class GGUFFile:
 
     def __init__(self, parts: list[_Part]) -> None:
         """Join parts that were read and checked; see open()."""
-        self.metadata: Mapping[str, MetadataValue] = MappingProxyType(parts[0].metadata)
+        self._metadata = parts[0].metadata
+        self.metadata: Mapping[str, MetadataValue] = MappingProxyType(self._metadata)
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(_join_tensors(parts))
         self.paths: tuple[Path, ...] = tuple(part.path for part in parts)
         self.size_bytes = sum(part.size for part in parts)
@@ -123,11 +124,26 @@ class GGUFFile:
             )
         return value
 
-    def release_pages(self) -> None:
-        """Let go of the memory of what was read; reading it again fetches it from the file."""
-        if sys.platform != "win32":  # there, the system trims a mapping on its own
+    def release_pages(self, name: str | None = None) -> None:
+        """Let go of the memory of what was read, of one tensor or of all.
+
+        Reading it again fetches it from the file.
+        """
+        if sys.platform == "win32":  # there, the system trims a mapping on its own
+            return
+        if name is None:
             for buffer in self._buffers:
                 buffer.madvise(mmap.MADV_DONTNEED)
+            return
+        info = self.tensors[name]
+        before = info.offset % mmap.PAGESIZE
+        self._buffers[info.part].madvise(
+            mmap.MADV_DONTNEED, info.offset - before, info.num_bytes + before
+        )
+
+    def forget(self, key: str) -> None:
+        """Drop a metadata value that nobody will ask for again."""
+        self._metadata.pop(key, None)
 
     def close(self) -> None:
         """Give the files back once the last array from data() is gone."""

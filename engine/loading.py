@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import torch
@@ -21,7 +22,9 @@ from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Memory, MemorySpec
 from engine.model_config import ModelConfig
 from engine.model_name import model_name
+from engine.models import Model
 from engine.native_runner import NativeRunner
+from engine.native_support import is_float
 from engine.quant.choose import choose_compute
 from engine.quant.linear import Compute
 from engine.runner import Runner, TorchRunner
@@ -30,6 +33,12 @@ from engine.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT_LENGTH = 8192
 _CODECS = tuple(KVCodec)
+# Megabytes as Python objects, of which the tokenizer has a smaller copy.
+_KEPT_BY_TOKENIZER = (
+    "tokenizer.ggml.merges",
+    "tokenizer.ggml.scores",
+    "tokenizer.ggml.token_type",
+)
 
 
 @dataclass(slots=True)
@@ -76,6 +85,8 @@ def load(
     num_threads = choose_threads(config.num_threads)
     torch.set_num_threads(num_threads)
     model_fingerprint = fingerprint(file)
+    for key in _KEPT_BY_TOKENIZER:
+        file.forget(key)
     spec = model_config.memory_spec(model_fingerprint)
     context_length = _context_length(config, model_config)
     runner = _load_runner(file, config, model_config, num_threads, on_progress, is_cancelled)
@@ -113,7 +124,12 @@ def _load_runner(
             lazy = load_model(file, model_config, Compute(), is_lazy=True)
             if NativeRunner.supports(lazy, config.kv_codec):
                 on_progress(LoadProgress(0.5, "kernels"))
-                runner = NativeRunner(lazy, num_threads=num_threads, is_cancelled=is_cancelled)
+                runner = NativeRunner(
+                    lazy,
+                    num_threads=num_threads,
+                    is_cancelled=is_cancelled,
+                    release_embedding=_release_embedding(file, lazy),
+                )
                 file.release_pages()
                 return runner
         compute = choose_compute(config.compute, config.device, config.cache_dir)
@@ -126,6 +142,13 @@ def _load_runner(
         ) from error
     description = f"torch {str(compute.dtype).removeprefix('torch.')}"
     return TorchRunner(model, torch.device(config.device), description)
+
+
+def _release_embedding(file: GGUFFile, model: Model) -> Callable[[], None]:
+    """Return what lets go of the embedding's pages; they stay where every token needs them all."""
+    if is_float(model.output):
+        return lambda: None
+    return partial(file.release_pages, "token_embd.weight")
 
 
 def _context_length(config: EngineConfig, model_config: ModelConfig) -> int:

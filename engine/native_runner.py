@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from engine.models import Model
 
 DEFAULT_MAX_ROWS = 256
+# Of the embedding, every token looked up leaves up to 64 KiB of the file in memory.
+_RELEASE_AFTER_TOKENS = 128
 
 
 class NativeRunner:
@@ -45,10 +47,12 @@ class NativeRunner:
         num_threads: int,
         max_rows: int = DEFAULT_MAX_ROWS,
         is_cancelled: Callable[[], bool] = lambda: False,
+        release_embedding: Callable[[], None] = lambda: None,
     ) -> None:
         """Repack the weights, about a second per GB.
 
         max_rows: most tokens of one step. The model must be supported (``supports``).
+        release_embedding: lets go of the file's pages that looking tokens up has read.
         Raises: LoadCancelledError, OutOfMemoryError.
         """
         info = available()
@@ -58,6 +62,8 @@ class NativeRunner:
         self.max_rows = max_rows
         self._model = model
         self._num_threads = num_threads
+        self._release_embedding = release_embedding
+        self._num_looked_up = 0
         spec = model.config.memory_spec(b"")
         groups = spec.groups
         self._has_cells = spec.recurrent is not None
@@ -103,11 +109,18 @@ class NativeRunner:
         rows = np.array(logit_rows, np.int32)
         slices = [self._slices(native, layers[0]) for layers in self._group_layers]
         self._context.run(program, make_step(ids, at, rows, slices, self._cells(view)))
+        self._count_looked_up(len(ids))
         return self._logits(len(rows))
 
     def close(self) -> None:
         """Stop the threads."""
         self._context.close()
+
+    def _count_looked_up(self, num_tokens: int) -> None:
+        self._num_looked_up += num_tokens
+        if self._num_looked_up >= _RELEASE_AFTER_TOKENS:
+            self._release_embedding()
+            self._num_looked_up = 0
 
     def _logits(self, num_rows: int) -> Tensor:
         """Copy the logits out of the buffer, scaled and capped as the model wants."""

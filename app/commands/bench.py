@@ -51,7 +51,7 @@ def _speed(arguments: Namespace) -> Report:
 
 
 def _synthetic_speed(arguments: Namespace) -> Report:
-    """Measure a large model at one short depth: llama.cpp needs half a minute for each read."""
+    """Measure a large model at one short depth, which takes minutes already."""
     folder = app_paths().synthetic_models
     with synthetic_model(folder, arguments.synthetic, is_kept=arguments.keep) as model:
         options = SpeedOptions(

@@ -5,6 +5,8 @@ Knows nothing of how text is cut into tokens.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -91,7 +93,7 @@ class Vocabulary:
 
     texts: list[str]
     kinds: list[float]
-    scores: list[float]
+    scores: Sequence[float]
     ids: dict[str, int]
     special_ids: tuple[int, ...]
     bos_id: int | None
@@ -105,7 +107,7 @@ class Vocabulary:
         Raises: ModelFileError when the list is missing, TokenizerError when it contradicts itself.
         """
         texts = read_strings(file, "tokenizer.ggml.tokens")
-        scores = _numbers(file, "tokenizer.ggml.scores", len(texts))
+        scores = array("f", _numbers(file, "tokenizer.ggml.scores", len(texts)))
         kinds = [*_numbers(file, "tokenizer.ggml.token_type", len(texts))]
         kinds = kinds or [TokenKind.NORMAL] * len(texts)
         ids = dict(zip(reversed(texts), range(len(texts) - 1, -1, -1), strict=True))

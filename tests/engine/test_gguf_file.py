@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import shutil
 import struct
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -102,6 +104,38 @@ def assert_equals_package(path: Path) -> None:
 
 def test_a_small_file_reads_as_the_package_reads_it(model: Path):
     assert_equals_package(model)
+
+
+def test_a_forgotten_value_is_gone_and_the_others_stay(model: Path):
+    file = GGUFFile.open(model)
+    file.forget("tokenizer.ggml.scores")
+    file.forget("tokenizer.ggml.scores")
+    assert file.get("tokenizer.ggml.scores", None) is None
+    assert file.get("llama.block_count", None) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_released_tensor_takes_no_memory_and_reads_the_same_again(tmp_path: Path):
+    path = tmp_path / "large.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    for name in ("a", "b"):
+        writer.add_tensor(name, np.arange(1 << 20, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = GGUFFile.open(path)
+    sums = {name: int(file.data(name).sum()) for name in "ab"}
+    before = file_mib()
+    file.release_pages("b")
+    assert before - file_mib() == pytest.approx(4.0, abs=0.5)
+    assert {name: int(file.data(name).sum()) for name in "ab"} == sums
+
+
+def file_mib() -> float:
+    """Return how much of files this process holds in memory."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"RssFile:\s+(\d+)", status)[1]) / 1024
 
 
 @needs_reference

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.errors import LoadCancelledError, ModelFileError, UnsupportedModelError
 from engine.gguf_file import GGUFFile
+from engine.kernels import available
 from engine.loader import fingerprint, load_model
 from engine.model_config import ModelConfig
 from engine.quant.linear import Compute, QuantLinear
@@ -23,6 +26,23 @@ def opened(path, model=None, **changes):
 
 def load(file: GGUFFile, **options):
     return load_model(file, ModelConfig.from_gguf(file), Compute(), **options)
+
+
+@pytest.mark.skipif(available() is None, reason="the native kernels are not built")
+@pytest.mark.parametrize(
+    ("kind", "num_releases"),
+    [(gguf.GGMLQuantizationType.Q8_0, 2), (gguf.GGMLQuantizationType.F16, 0)],
+)
+def test_pages_of_an_embedding_that_is_only_looked_up_are_released(
+    tmp_path, monkeypatch, kind, num_releases
+):
+    released = []
+    monkeypatch.setattr(GGUFFile, "release_pages", lambda file, name=None: released.append(name))
+    path = write_tiny_model(tmp_path / "m.gguf", TinyModel(kind=kind))
+    engine = Engine.load(path, EngineConfig(prefill_chunk=100, num_threads=1))
+    engine.probe().read([7] * 500)
+    engine.unload()
+    assert released == [None] + ["token_embd.weight"] * num_releases
 
 
 def with_tensors(monkeypatch, change):
