@@ -13,7 +13,7 @@ from app.store.kv_database import PAGE_SIZE
 from app.store.kv_eviction import Limit, make_room
 from app.store.kv_removal import drop_unnamed
 from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests, payloads
-from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+from engine.memory.interface import Manifest, NewBlock, SnapshotJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ def write_job(connection: Connection, job: SnapshotJob, *, limit: Limit) -> Writ
     return Written(len(fitting), num_bytes, len(new) - len(fitting))
 
 
-def size_of(block: StoredBlock) -> int:
+def size_of(block: NewBlock) -> int:
     """Return the bytes of a block's payload."""
     return memoryview(block.payload).nbytes
 
 
-def cost_of(block: StoredBlock) -> int:
+def cost_of(block: NewBlock) -> int:
     """Return the bytes of file a block needs, with its share of half-filled and index pages."""
     return size_of(block) + size_of(block) // 64 + PAGE_SIZE // 16
 
@@ -145,13 +145,13 @@ def _unlink(connection: Connection, manifest_id: int, positions: Sequence[int]) 
     connection.execute(statement, [{"at": at} for at in positions])
 
 
-def _new_blocks(job: SnapshotJob, stored: Mapping[bytes, int]) -> list[StoredBlock]:
+def _new_blocks(job: SnapshotJob, stored: Mapping[bytes, int]) -> list[NewBlock]:
     """Return the blocks to be written, each once, head of the chain first."""
     offered = {block.hash: block for block in job.blocks if block.hash not in stored}
     return [offered[key] for key in dict.fromkeys(job.manifest.block_hashes) if key in offered]
 
 
-def _fitting(new: Sequence[StoredBlock], room: int) -> list[StoredBlock]:
+def _fitting(new: Sequence[NewBlock], room: int) -> list[NewBlock]:
     fitting = []
     for block in new:
         room -= cost_of(block)
@@ -161,7 +161,8 @@ def _fitting(new: Sequence[StoredBlock], room: int) -> list[StoredBlock]:
     return fitting
 
 
-def _insert_block(connection: Connection, fingerprint: bytes, block: StoredBlock) -> int:
+def _insert_block(connection: Connection, fingerprint: bytes, new: NewBlock) -> int:
+    block = new.stored()
     result = connection.execute(
         insert(blocks).values(
             fingerprint=fingerprint,
@@ -171,7 +172,7 @@ def _insert_block(connection: Connection, fingerprint: bytes, block: StoredBlock
             codec=block.codec,
             crc32=block.crc32,
             binding=binding_of(block),
-            size=size_of(block),
+            size=size_of(new),
             last_use=timestamp(),
         )
     )

@@ -29,7 +29,7 @@ class MemoryColdStore:
         """Write a job and report."""
         manifest = job.manifest
         for block in job.blocks:
-            self.blocks[manifest.fingerprint, block.hash] = _own(block)
+            self.blocks[manifest.fingerprint, block.hash] = _own(block.stored())
             self.num_written_bytes += len(block.payload)
         key = (manifest.fingerprint, manifest.conversation_id, manifest.branch)
         self.manifests.pop(key, None)

@@ -10,6 +10,7 @@ return values, never exceptions.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -259,6 +260,28 @@ class StoredBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class NewBlock:
+    """One sealed block on its way into the cold store: a stored one without its checksum."""
+
+    hash: bytes
+    parent: bytes
+    token_ids: bytes
+    codec: str
+    payload: bytes | memoryview
+
+    def stored(self) -> StoredBlock:
+        """Return the block with its checksum, which takes its time: for the writer thread."""
+        return StoredBlock(
+            self.hash,
+            self.parent,
+            self.token_ids,
+            self.codec,
+            self.payload,
+            zlib.crc32(self.payload),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What a conversation branch needs to resume; written in one transaction with its blocks.
 
@@ -282,7 +305,7 @@ class SnapshotJob:
     """
 
     manifest: Manifest
-    blocks: tuple[StoredBlock, ...]
+    blocks: tuple[NewBlock, ...]
     on_done: Callable[[bool], None] = field(default=lambda written: None)
 
 

@@ -53,16 +53,7 @@ def numbers_of(block: Block, num_tokens: int) -> tuple[Tensor, Tensor]:
 
 def copy_tokens(source: Block, target: Block, num_tokens: int) -> None:
     """Copy the first num_tokens tokens of any block into an exact one of the same memory."""
-    is_plain = source.layout.codec is target.layout.codec and source.arena.raw.device.type == "cpu"
-    if not is_plain:
-        write_numbers(target, 0, *numbers_of(source, num_tokens))
-        return
-    # By numpy, on this thread alone: for so few bytes waking torch's threads costs more.
-    for from_plane, to_plane in zip(
-        source.arena.whole_planes, target.arena.whole_planes, strict=True
-    ):
-        part = _bytes_of(from_plane[source.slot])[:, :, :num_tokens]
-        _bytes_of(to_plane[target.slot])[:, :, :num_tokens] = part
+    write_numbers(target, 0, *numbers_of(source, num_tokens))
 
 
 def write_numbers(block: Block, offset: int, keys: Tensor, values: Tensor) -> None:
@@ -70,11 +61,17 @@ def write_numbers(block: Block, offset: int, keys: Tensor, values: Tensor) -> No
     assert block.hash is None
     assert not is_quantised(block.layout.codec)
     for plane, source in zip(block.arena.whole_planes, (keys, values), strict=True):
-        plane[block.slot][:, :, offset : offset + source.shape[2]] = source
+        target = plane[block.slot][:, :, offset : offset + source.shape[2]]
+        is_plain = target.dtype is source.dtype and source.stride(-1) == 1
+        if is_plain and target.device.type == source.device.type == "cpu":
+            # By numpy, on this thread alone: for so few bytes waking torch's threads costs more.
+            bytes_of(target)[:] = bytes_of(source)
+        else:
+            target.copy_(source)
 
 
-def _bytes_of(plane: Tensor) -> npt.NDArray[np.uint8]:
-    """Return (L, K, tokens, bytes) over the memory of one block's plane."""
+def bytes_of(plane: Tensor) -> npt.NDArray[np.uint8]:
+    """Return (L, K, tokens, bytes) over the host memory of (L, K, tokens, D) numbers."""
     array: npt.NDArray[np.uint8] = plane.view(torch.uint8).numpy()
     return array
 

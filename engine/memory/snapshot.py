@@ -22,7 +22,8 @@ import torch
 
 from engine.config import KVCodec
 from engine.errors import SnapshotError, StoreError
-from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+from engine.memory.interface import Manifest, NewBlock, SnapshotJob
+from engine.memory.packing import bytes_of
 from engine.memory.prefix_index import HASH_BYTES, ROOT, TOKEN_BYTES
 from engine.memory.sequence import Prefix, from_bytes, to_bytes
 
@@ -145,6 +146,12 @@ def unpack_body(body: bytes) -> ManifestBody:
     return parsed
 
 
+def _checksum(packed: bytes) -> int:
+    """Return the checksum in a packed body."""
+    checksum: int = _PREFIX.unpack_from(packed)[2]
+    return checksum
+
+
 def session_log(manifest: Manifest) -> bytes:
     """Return the session's own record of a manifest.
 
@@ -201,8 +208,7 @@ def read_tail(blocks: SequenceOf[Block], num_tokens: int) -> bytes:
         count = min(num_tokens, block.layout.block_size)
         num_tokens -= count
         for plane in block.arena.whole_planes:
-            part = plane[block.slot][:, :, :count].contiguous().view(-1)
-            parts.append(part.cpu().view(torch.uint8).numpy().tobytes())
+            parts.append(bytes_of(plane[block.slot][:, :, :count].cpu()).tobytes())
     assert num_tokens == 0
     return b"".join(parts)
 
@@ -261,7 +267,7 @@ class SnapshotWriter:
         blocks = _missing(sequence, body, present)
         new_states = [state for state in states if state.hash not in present]
         key = (conversation_id, branch)
-        state = zlib.crc32(packed)
+        state = _checksum(packed)
         if not blocks and not new_states and self._written.get(key) == state:
             return None
         self._written[key] = state
@@ -270,8 +276,8 @@ class SnapshotWriter:
         manifest = Manifest(
             conversation_id, branch, self._fingerprint, body.num_tokens, names, packed
         )
-        stored = (*map(_stored, blocks), *(state.stored() for state in new_states))
-        return SnapshotJob(manifest, stored, lambda written: self._reports.put((pending, written)))
+        offered = (*map(_offered, blocks), *(state.offered() for state in new_states))
+        return SnapshotJob(manifest, offered, lambda written: self._reports.put((pending, written)))
 
     def collect(self) -> None:
         """Take in what the writer thread has reported."""
@@ -326,14 +332,12 @@ def _missing(sequence: Sequence, body: ManifestBody, present: AbstractSet[bytes]
     return [block for block in found if block is not None]
 
 
-def _stored(block: Block) -> StoredBlock:
+def _offered(block: Block) -> NewBlock:
     assert block.hash is not None
-    payload = block.payload()
-    return StoredBlock(
+    return NewBlock(
         hash=block.hash,
         parent=block.parent,
         token_ids=block.token_ids,
         codec=block.layout.codec.value,
-        payload=payload,
-        crc32=zlib.crc32(payload),
+        payload=block.payload(),
     )

@@ -14,7 +14,7 @@ import torch
 
 from engine.errors import StoreError
 from engine.memory.checkpoints import Checkpoint
-from engine.memory.interface import StoredBlock
+from engine.memory.interface import NewBlock
 from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES, chain_hash, chain_hashes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.memory.checkpoints import CheckpointIndex
-    from engine.memory.interface import ColdStore
+    from engine.memory.interface import ColdStore, StoredBlock
 
 STATE_CODEC = "state"
 
@@ -37,12 +37,10 @@ class StateBlock:
     token_ids: bytes
     state: Tensor
 
-    def stored(self) -> StoredBlock:
-        """Return the row of the store."""
+    def offered(self) -> NewBlock:
+        """Return what the store is given."""
         payload = self.state.cpu().numpy().astype("<f4").tobytes() + self.hash
-        return StoredBlock(
-            self.hash, self.parent, self.token_ids, STATE_CODEC, payload, zlib.crc32(payload)
-        )
+        return NewBlock(self.hash, self.parent, self.token_ids, STATE_CODEC, payload)
 
 
 class StoredStates:

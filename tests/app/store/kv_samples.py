@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 
-from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+from engine.memory.interface import Manifest, NewBlock, SnapshotJob, StoredBlock
 
 FINGERPRINT = b"f" * 32
 
@@ -27,4 +27,9 @@ def hashes(blocks: list[StoredBlock]) -> tuple[bytes, ...]:
 def job(conversation, blocks, *, new=None, branch="main", body=b"body", done=None) -> SnapshotJob:
     manifest = Manifest(conversation, branch, FINGERPRINT, 32 * len(blocks), hashes(blocks), body)
     outcome = done if done is not None else []
-    return SnapshotJob(manifest, tuple(blocks if new is None else new), outcome.append)
+    offered = tuple(map(offered_of, blocks if new is None else new))
+    return SnapshotJob(manifest, offered, outcome.append)
+
+
+def offered_of(block: StoredBlock) -> NewBlock:
+    return NewBlock(block.hash, block.parent, block.token_ids, block.codec, block.payload)
