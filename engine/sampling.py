@@ -9,6 +9,7 @@ import math
 import secrets
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -127,6 +128,24 @@ def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
     return (logits.softmax(-1) / waits).argmax(-1)
 
 
+def sample_sorted(
+    logits: Tensor, generator: torch.Generator, *, top_p: float, min_p: float, temperature: float
+) -> int:
+    """Return the place that the rules above and ``sample`` draw from few logits.
+
+    logits: (1, V) float32 in descending order. generator is advanced.
+    """
+    waits = torch.empty_like(logits).exponential_(generator=generator).numpy()[0]
+    row = logits.numpy()[0]
+    below = row - row[0]
+    relative = np.exp(below)  # numpy: an operation of torch costs more than so few numbers
+    is_kept = relative >= min_p
+    if top_p < 1:
+        is_kept &= relative.cumsum() - relative < top_p * relative.sum()
+    chances = np.exp(below / temperature) / waits
+    return int(np.where(is_kept, chances, 0).argmax())
+
+
 class Sampler:
     """Draws the tokens of one reply; the same seed draws the same tokens.
 
@@ -156,12 +175,18 @@ class Sampler:
             _check_usable(float(row[0, token]))
             return token
         candidates, ids, top_p = self._most_likely(row)
-        _check_usable(float(candidates.amax()))
-        candidates = apply_top_p(candidates, top_p)
-        candidates = apply_min_p(candidates, self._params.min_p)
-        candidates = apply_temperature(candidates, self._params.temperature)
-        drawn = sample(candidates, self._generator)
-        return int(drawn if ids is None else ids[0, drawn])
+        if ids is None:
+            return self._sample_all(candidates)
+        _check_usable(float(candidates[0, 0]))
+        params = self._params
+        place = sample_sorted(
+            candidates,
+            self._generator,
+            top_p=top_p,
+            min_p=params.min_p,
+            temperature=params.temperature,
+        )
+        return int(ids[0, place])
 
     def state_bytes(self) -> bytes:
         """Return where the generator stands, so that drawing can go on exactly from here."""
@@ -193,6 +218,12 @@ class Sampler:
         sampler = cls(params, vocab_size)
         sampler.restore(state)
         return sampler
+
+    def _sample_all(self, row: Tensor) -> int:
+        """Draw from a whole row (1, V), which top_k leaves as it is."""
+        _check_usable(float(row.amax()))
+        row = apply_min_p(apply_top_p(row, self._params.top_p), self._params.min_p)
+        return int(sample(apply_temperature(row, self._params.temperature), self._generator))
 
     def _penalised(self, row: Tensor, token_ids: Sequence[int]) -> Tensor:
         params = self._params

@@ -18,6 +18,7 @@ from engine.sampling import (
     apply_top_k,
     apply_top_p,
     sample,
+    sample_sorted,
     top_k_of,
 )
 
@@ -102,6 +103,20 @@ def test_drawing_is_what_torch_draws():
     for _ in range(20):
         expected = torch.multinomial(logits.softmax(-1), 1, generator=theirs)[:, 0]
         assert torch.equal(sample(logits, ours), expected)
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.95, 1.0])
+@pytest.mark.parametrize("min_p", [0.0, 0.05, 1.0])
+@pytest.mark.parametrize("temperature", [0.01, 0.7, 2.0])
+def test_drawing_from_few_is_what_the_rules_draw(top_p: float, min_p: float, temperature: float):
+    drawing = torch.Generator().manual_seed(4)
+    ours, theirs = (torch.Generator().manual_seed(1) for _ in range(2))
+    for _ in range(50):
+        logits = (torch.randn(1, 40, generator=drawing) * 3).sort(descending=True).values
+        ruled = apply_min_p(apply_top_p(logits, top_p), min_p)
+        expected = sample(apply_temperature(ruled, temperature), theirs)
+        drawn = sample_sorted(logits, ours, top_p=top_p, min_p=min_p, temperature=temperature)
+        assert drawn == int(expected)
 
 
 def test_rules_leave_their_input_alone():
