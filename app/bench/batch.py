@@ -1,13 +1,16 @@
 """``reprise bench batch``: several completions of one prompt, against one by one and llama.cpp.
 
-Everybody has read the prompt before; what is timed is the completions, from the request on.
+Everybody has read the prompt before; what is timed is the completions, from the request on. The
+figures called reading are of prompts that nobody has read: one for all completions, or, as without
+a cache of prefixes, one for each.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +21,9 @@ from app.bench.texts import prompt_tokens, question_of
 
 # One by one costs the same each time, so a few tell.
 MOST_SINGLE = 4
+MOST_READING = 2
+# Entries between the first ones of two texts that have no beginning in common.
+_APART = 1000
 CONVERSATION = "batch"
 
 Say = Callable[[str], None]
@@ -46,11 +52,34 @@ class _Prompt:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The answers of one batch size, one of each per repeat."""
+    """The answers of one batch size, one of each per repeat; reading: of unread prompts."""
 
-    together: list[Answer]
-    single: list[list[Answer]]
-    peer: list[Answer]
+    together: list[Answer] = field(default_factory=list)
+    single: list[list[Answer]] = field(default_factory=list)
+    reading: list[Answer] = field(default_factory=list)
+    single_reading: list[list[Answer]] = field(default_factory=list)
+    peer: list[Answer] = field(default_factory=list)
+
+
+class _UnreadPrompts:
+    """Requests whose prompt begins like no other."""
+
+    def __init__(self, ours: BenchProcess, options: BatchOptions) -> None:
+        self._ours = ours
+        self._options = options
+        self._numbers = itertools.count(1)
+
+    def complete(self, n: int) -> Answer:
+        """Read a prompt, and draw n completions of it."""
+        number = next(self._numbers)
+        text = question_of(self._ours, self._options.prompt_tokens, first=number * _APART)
+        return self._ours.ask(
+            "complete",
+            conversation=f"unread {number}",
+            messages=[("user", text)],
+            n=n,
+            num_tokens=self._options.num_tokens,
+        )
 
 
 def measure_batch(options: BatchOptions, say: Say) -> Report:
@@ -64,11 +93,12 @@ def measure_batch(options: BatchOptions, say: Say) -> Report:
         prompt = _prompt(ours, options)
         say(f"reading a prompt of {len(prompt.token_ids)} tokens")
         read_rate = _read(ours, prompt)
+        unread = _UnreadPrompts(ours, options)
         rows = []
         for size in options.sizes:
             with ExitStack() as peers:
                 peer = _peer(peers, options, prompt, size)
-                runs = _run(ours, peer, prompt, options, size, say)
+                runs = _run(ours, peer, (prompt, unread), options, size, say)
             rows.append(_row(options, size, runs, read_rate))
         machine = ours.ask("machine")
     return Report("batch", options.model.name, machine, tuple(rows))
@@ -110,22 +140,26 @@ def _peer(
 def _run(
     ours: BenchProcess,
     peer: BenchProcess | None,
-    prompt: _Prompt,
+    prompts: tuple[_Prompt, _UnreadPrompts],
     options: BatchOptions,
     size: int,
     say: Say,
 ) -> _Runs:
+    prompt, unread = prompts
     own = {
         "conversation": CONVERSATION,
         "messages": prompt.messages,
         "num_tokens": options.num_tokens,
     }
-    runs = _Runs([], [], [])
+    runs = _Runs()
     for repeat in range(options.repeats):
         say(f"{size} completions, run {repeat + 1} of {options.repeats}")
         runs.together.append(ours.ask("complete", n=size, **own))
         count = min(size, MOST_SINGLE)
         runs.single.append([ours.ask("complete", n=1, **own) for _ in range(count)])
+        runs.reading.append(unread.complete(size))
+        alone = [unread.complete(1) for _ in range(min(size, MOST_READING))]
+        runs.single_reading.append(alone)
         if peer is not None:
             ids = prompt.token_ids
             runs.peer.append(
@@ -137,11 +171,17 @@ def _run(
 def _row(options: BatchOptions, size: int, runs: _Runs, read_rate: float) -> Row:
     ours = median(_rate(answer) for answer in runs.together)
     single = median(_rate(*answers) for answers in runs.single)
+    reading = median(_rate(answer) for answer in runs.reading)
+    single_reading = median(_rate(*answers) for answers in runs.single_reading)
     peer = median(_rate(answer) for answer in runs.peer) if runs.peer else None
     held, held_by_one = runs.together[-1]["held_bytes"], runs.single[-1][-1]["held_bytes"]
     extra: dict[str, Any] = {
         "one_by_one": single,
         "of_one_by_one": ours / single,
+        "reading": reading,
+        "one_by_one_reading": single_reading,
+        "of_one_by_one_reading": reading / single_reading,
+        "read_tokens": runs.single_reading[-1][-1]["read_tokens"],
         # No pass over a few rows is faster by the row than one over a whole chunk of a prompt.
         "reading_of_one_by_one": read_rate / single,
         "bytes": held,

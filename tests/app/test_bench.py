@@ -60,6 +60,10 @@ def test_completions_of_one_prompt_hold_it_once(model):
         numbers = row.to_json()
         assert {"ours", "peer", "one_by_one", "of_one_by_one", "fraction"} <= set(numbers)
         assert numbers["ours"] > 0
+        assert numbers["of_one_by_one_reading"] == pytest.approx(
+            numbers["reading"] / numbers["one_by_one_reading"]
+        )
+        assert 320 < numbers["read_tokens"] <= 420
         assert numbers["bytes"] < numbers["independent_bytes"]
         assert numbers["fraction"] < 1 / size + 0.25
 
