@@ -1,30 +1,59 @@
-"""What the memory of this machine can do, measured by copying."""
+"""What the memory of this machine can do, measured by copying and by reading."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 # Beyond any cache.
-COPIED_BYTES = 256 << 20
+BUFFER_BYTES = 256 << 20
+
+_Numbers = npt.NDArray[np.int32]
 
 
-def copy_bandwidth(threads: int, *, num_bytes: int = COPIED_BYTES, rounds: int = 5) -> float:
-    """Return bytes per second of the fastest of some copies: those read and those written.
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Bytes per second. copied: those read and those written count both. read: nothing else."""
 
-    threads: each copies its own num_bytes, all at once.
-    """
-    pairs = [(np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)) for _ in range(threads)]
+    copied: float
+    read: float
+
+
+def measure_bandwidth(threads: int, *, num_bytes: int = BUFFER_BYTES, rounds: int = 5) -> Bandwidth:
+    """Take the fastest of some rounds. threads: each has buffers of num_bytes of its own."""
+    pairs = [_pair(num_bytes) for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
-        seconds = min(_copy_all(pool, pairs) for _ in range(rounds))
-    return 2.0 * threads * num_bytes / seconds
+        copying = min(_seconds(pool, _copy, pairs) for _ in range(rounds))
+        reading = min(_seconds(pool, _read, pairs) for _ in range(rounds))
+    total = threads * num_bytes
+    return Bandwidth(2.0 * total / copying, total / reading)
 
 
-def _copy_all(pool: ThreadPoolExecutor, pairs: list[tuple[np.ndarray, np.ndarray]]) -> float:
+def _pair(num_bytes: int) -> tuple[_Numbers, _Numbers]:
+    source, target = np.ones((2, num_bytes // 4), np.int32)
+    return source, target
+
+
+def _copy(pair: tuple[_Numbers, _Numbers]) -> None:
+    np.copyto(pair[1], pair[0])
+
+
+def _read(pair: tuple[_Numbers, _Numbers]) -> None:
+    pair[0].max()
+
+
+def _seconds(
+    pool: ThreadPoolExecutor,
+    work: Callable[[tuple[_Numbers, _Numbers]], None],
+    pairs: list[tuple[_Numbers, _Numbers]],
+) -> float:
+    """Return how long all threads took; numpy gives up the interpreter's lock meanwhile."""
     started = time.perf_counter()
-    # numpy gives up the interpreter's lock while it copies.
-    for done in [pool.submit(np.copyto, target, source) for source, target in pairs]:
-        done.result()
+    for _ in pool.map(work, pairs):
+        pass
     return time.perf_counter() - started

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.bench.bandwidth import COPIED_BYTES, copy_bandwidth
+from app.bench.bandwidth import BUFFER_BYTES, measure_bandwidth
 from app.bench.process import Answer, BenchProcess, Role
 from app.bench.report import Report, Row, compare
 from engine.gguf_file import GGUFFile
@@ -35,7 +35,7 @@ class SpeedOptions:
     depths: tuple[int, ...] = DECODE_DEPTHS
     codecs: tuple[str, ...] = ()
     num_decoded: int = NUM_DECODED
-    copied_bytes: int = COPIED_BYTES
+    buffer_bytes: int = BUFFER_BYTES
 
 
 def measure_speed(options: SpeedOptions, say: Callable[[str], None]) -> Report:
@@ -128,21 +128,23 @@ def _decode_rates(
 
 
 def _bandwidth_row(decoded: Row, options: SpeedOptions, say: Callable[[str], None]) -> Row:
-    """Compare the weights read per second while generating with what copying memory reaches.
+    """Compare the weights read per second while generating with what memory reaches.
 
     Weights are counted as they lie in the file, each once per token; a copy's bytes are those read
     and those written.
     """
-    say("copying memory")
-    bandwidth = copy_bandwidth(options.threads, num_bytes=options.copied_bytes)
+    say("copying and reading memory")
+    memory = measure_bandwidth(options.threads, num_bytes=options.buffer_bytes)
     num_bytes = _bytes_per_token(options.model)
     extra = {
         "weights_gb_per_token": num_bytes / 1e9,
         "weights_gb_per_second": num_bytes * decoded.ours / 1e9,
-        "copied_gb_per_second_read_and_written": bandwidth / 1e9,
+        "copied_gb_per_second": memory.copied / 1e9,
+        "read_gb_per_second": memory.read / 1e9,
+        "of_reading": num_bytes * decoded.ours / memory.read,
     }
-    peer = [] if decoded.peer is None else [num_bytes * decoded.peer / bandwidth]
-    ours = [num_bytes * decoded.ours / bandwidth]
+    peer = [] if decoded.peer is None else [num_bytes * decoded.peer / memory.copied]
+    ours = [num_bytes * decoded.ours / memory.copied]
     return compare("weights_bandwidth", "of copying", ours, peer, extra=extra)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 
-from app.bench import speed, synthetic
-from app.bench.bandwidth import copy_bandwidth
+from app.bench import bandwidth, speed, synthetic
+from app.bench.bandwidth import measure_bandwidth
 from app.bench.process import BenchProcess
 from app.bench.speed import SpeedOptions, measure_speed
 from app.bench.synthetic import Shape, SyntheticModelError, synthetic_model, write_synthetic
@@ -39,8 +40,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_made_up_model_is_a_sound_file_of_sane_weights(model):
-    reader = gguf.GGUFReader(model)
+def test_a_made_up_model_is_a_sound_file_of_sane_weights(tmp_path):
+    write_synthetic(tmp_path / "m.gguf", replace(TINY, vocab_size=512))
+    reader = gguf.GGUFReader(tmp_path / "m.gguf")
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     assert len(tensors) == 2 + 9 * TINY.num_layers
     matrix = tensors["blk.1.ffn_down.weight"]
@@ -71,19 +73,19 @@ def test_llama_cpp_opens_a_made_up_model(model):
 
 def test_speed_rows_name_what_was_measured(tiny_shape, model):
     options = SpeedOptions(
-        model, 1, False, 1, (40,), (30, 20), ("int8",), num_decoded=2, copied_bytes=1 << 20
+        model, 1, False, 1, (40,), (30, 20), ("int8",), num_decoded=2, buffer_bytes=1 << 20
     )
     rows = {row.name: row.to_json() for row in measure_speed(options, print).rows}
     names = ["prefill_40", "decode_at_30", "decode_at_20", "weights_bandwidth", "load"]
     assert list(rows) == [*names, "resident_mb", "decode_at_30_int8"]
-    bandwidth, decoded = rows["weights_bandwidth"], rows["decode_at_30"]["ours"]
-    per_second = bandwidth["weights_gb_per_second"]
-    assert per_second == pytest.approx(bandwidth["weights_gb_per_token"] * decoded)
-    copied = bandwidth["copied_gb_per_second_read_and_written"]
-    assert bandwidth["ours"] == pytest.approx(per_second / copied)
+    memory, decoded = rows["weights_bandwidth"], rows["decode_at_30"]["ours"]
+    per_second = memory["weights_gb_per_second"]
+    assert per_second == pytest.approx(memory["weights_gb_per_token"] * decoded)
+    assert memory["ours"] == pytest.approx(per_second / memory["copied_gb_per_second"])
+    assert memory["of_reading"] == pytest.approx(per_second / memory["read_gb_per_second"])
     tensors = GGUFFile.open(model).tensors.values()
     in_file = sum(tensor.num_bytes for tensor in tensors if tensor.type is GGMLType.Q4_K)
-    assert bandwidth["weights_gb_per_token"] == pytest.approx(in_file / 1e9)
+    assert memory["weights_gb_per_token"] == pytest.approx(in_file / 1e9)
     packed = rows["decode_at_30_int8"]
     assert packed["of_f16"] == pytest.approx(packed["ours"] / packed["f16"])
 
@@ -111,8 +113,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(tiny_shape, tmp_path, monkeypatc
     assert not list((tmp_path / "models").iterdir())
 
 
-def test_copying_is_counted_both_ways():
-    assert copy_bandwidth(2, num_bytes=1 << 20, rounds=1) > 0
+def test_copying_is_counted_both_ways(monkeypatch):
+    monkeypatch.setattr(bandwidth, "_seconds", lambda pool, work, pairs: 0.5)
+    memory = measure_bandwidth(2, num_bytes=1 << 10)
+    assert memory.copied == 2 * memory.read == 2 * 2 * (1 << 10) / 0.5
 
 
 class _Looked:
