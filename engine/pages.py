@@ -6,6 +6,10 @@ import contextlib
 import mmap
 import sys
 
+_MADV_POPULATE_WRITE = 23
+# Small steps, because no other Python thread runs meanwhile.
+_STEP_BYTES = 8 << 20
+
 
 def new_pages(num_bytes: int) -> mmap.mmap:
     """Return zeroed memory whose pages cost nothing until they are written.
@@ -22,3 +26,16 @@ def new_pages(num_bytes: int) -> mmap.mmap:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
+
+
+def provide(pages: mmap.mmap, start: int, end: int) -> None:
+    """Have the system provide the memory of bytes start..end now, not as each page is written.
+
+    What the pages hold does not change. Does nothing where the system cannot.
+    """
+    if sys.platform != "linux":
+        return
+    start = start // mmap.PAGESIZE * mmap.PAGESIZE
+    with contextlib.suppress(OSError):  # a kernel before 5.14, or no memory
+        for at in range(start, end, _STEP_BYTES):
+            pages.madvise(_MADV_POPULATE_WRITE, at, min(_STEP_BYTES, end - at))

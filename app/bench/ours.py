@@ -63,7 +63,8 @@ class Ours:
         if home:
             self._store = _open_store(Path(home) / "kv.db")
         self._engine = Engine.load(Path(model), config, store=self._store)
-        self.read(token_ids=[1])
+        probe = self._engine.probe()
+        probe.release(probe.read([1]))
         return {"load_ms": (time.perf_counter() - started) * 1000.0}
 
     def read(self, *, token_ids: list[int]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.memory.prefix_index import HASH_BYTES
-from engine.pages import new_pages
+from engine.pages import new_pages, provide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +61,17 @@ class Arena:
     def slab(self, slot: int) -> Tensor:
         """Return the bytes of one slab."""
         return self.raw[slot * self.slab_bytes : (slot + 1) * self.slab_bytes]
+
+    def provide(self, num_blocks: int) -> int:
+        """Have the system provide the memory of free slabs now; return of how many, at most asked.
+
+        The first ones, which are used first.
+        """
+        slots = sorted(self.free)[:num_blocks]
+        if self._pages is not None:
+            for first, last in _runs(slots):
+                provide(self._pages, first * self.slab_bytes, (last + 1) * self.slab_bytes)
+        return len(slots)
 
     def give_back_free(self) -> int:
         """Let the system have the pages of free slabs until they are used again; return bytes."""

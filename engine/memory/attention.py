@@ -95,6 +95,13 @@ class PagedAttentionMemory:
         """Return a new, empty sequence."""
         return self._register(self._groups.new_sequence())
 
+    def prepare(self, num_bytes: int) -> None:
+        """Have the system provide so much hot memory now, as far as the budget allows.
+
+        Whoever brings a conversation back does not wait for it then.
+        """
+        self._groups.prepare(num_bytes)
+
     def length(self, sequence: SequenceId) -> int:
         """Return the number of tokens in place, those thinned out included."""
         return self._sequences[sequence].num_tokens

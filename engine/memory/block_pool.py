@@ -189,6 +189,13 @@ class BlockPool:
         self._blocks.add(block)
         return block
 
+    def prepare(self, num_blocks: int) -> None:
+        """Have memory for that many more blocks at hand, as far as the budget allows."""
+        while self._num_free < num_blocks and self._grow():
+            pass
+        for arena in self._arenas:
+            num_blocks -= arena.provide(num_blocks)
+
     def acquire(self, block: Block) -> None:
         """Add an owner."""
         assert block in self._blocks

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT_LENGTH = 8192
 # The part of hot memory that a hybrid model's checkpoints may take: one in so many.
 STATES_SHARE = 8
+# What a new process has the system provide where conversations are stored: they are brought back
+# at more than the speed at which many systems hand out fresh memory.
+PREPARED_BYTES = 128 << 20
 
 
 def build_memory(
@@ -44,16 +47,21 @@ def build_memory(
 
 def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
     """Return bytes for one full context, or a quarter of free memory where that is more."""
-    context_length = config.context_length or DEFAULT_CONTEXT_LENGTH
-    # A fork may copy one block per group, and every group may waste part of one.
-    num_blocks = -(-context_length // config.block_size) + 2
-    needed_bytes = num_blocks * _slab_bytes(spec, config.kv_codec, config.block_size)
+    needed_bytes = _context_bytes(spec, config)
     if is_quantised(config.kv_codec):
         # Tokens are written and recent ones kept in exact blocks.
         num_exact = 4 + -(-(config.prefill_chunk + EXACT_RECENT_TOKENS) // config.block_size)
         exact = _slab_bytes(spec, exact_codec(config.kv_codec), config.block_size)
         needed_bytes += num_exact * exact
     return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, free_memory_bytes() // 4)
+
+
+def _context_bytes(spec: MemorySpec, config: EngineConfig) -> int:
+    """Return the bytes of one full context in its final codec."""
+    context_length = config.context_length or DEFAULT_CONTEXT_LENGTH
+    # A fork may copy one block per group, and every group may waste part of one.
+    num_blocks = -(-context_length // config.block_size) + 2
+    return num_blocks * _slab_bytes(spec, config.kv_codec, config.block_size)
 
 
 def _attention(
@@ -67,7 +75,11 @@ def _attention(
         slack_tokens=config.prefill_chunk,
         warm_budget_bytes=_warm_budget(config),
     )
-    return PagedAttentionMemory(spec, options, store=store)
+    memory = PagedAttentionMemory(spec, options, store=store)
+    if store is not None:
+        context_bytes = _context_bytes(spec, config)
+        memory.prepare(min(PREPARED_BYTES, store.used_bytes(), context_bytes))
+    return memory
 
 
 def _recurrent(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.memory.packing import copy_tokens, settle
+from engine.memory.packing import EXACT_RECENT_TOKENS, copy_tokens, settle
 from engine.memory.prefix_index import ROOT
 from engine.memory.sequence import BlockTable, Sequence
 
@@ -35,6 +35,16 @@ class Groups:
     def num_blocks(self, num_tokens: int) -> int:
         """Return how many blocks hold that many tokens."""
         return -(-num_tokens // self.block_size)
+
+    def prepare(self, num_bytes: int) -> None:
+        """Have memory at hand for a sequence of so many bytes that is to be brought back."""
+        settled = [memory.packed or memory.pool for memory in self.memories]
+        num_blocks = num_bytes // sum(pool.layout.slab_bytes for pool in settled)
+        for memory, pool in zip(self.memories, settled, strict=True):
+            num_held = num_blocks - memory.first_held(num_blocks * self.block_size)
+            pool.prepare(num_held)
+            if pool is not memory.pool:
+                memory.pool.prepare(min(num_held, self.num_blocks(EXACT_RECENT_TOKENS) + 2))
 
     def reserve(self, wanted: SequenceOf[tuple[Sequence, int]]) -> bool:
         """Make room for (sequence, total tokens); all of it, or nothing changes but evictions."""

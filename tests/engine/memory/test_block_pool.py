@@ -135,3 +135,19 @@ def test_pages_of_free_blocks_go_back_and_those_in_use_stay():
 def resident_bytes() -> int:
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux provides pages on request")
+def test_prepared_memory_is_there_and_what_is_in_use_stays():
+    layout = BlockLayout.of(AttentionGroup(tuple(range(8)), 4, 64), KVCodec.F32, 64)
+    pool = BlockPool(layout, ByteBudget(24 * layout.slab_bytes))
+    block = pool.allocate()
+    block.arena.slab(block.slot).fill_(7)
+    before = resident_bytes()
+    pool.prepare(16)
+    assert resident_bytes() - before > 12 * layout.slab_bytes
+    assert pool.reserved_bytes == 17 * layout.slab_bytes
+    assert bool((block.arena.slab(block.slot) == 7).all())
+    assert not pool.allocate().payload().tobytes().strip(b"\0")
+    pool.prepare(100)
+    assert pool.reserved_bytes == 24 * layout.slab_bytes

@@ -44,6 +44,15 @@ def test_a_restored_sequence_is_the_one_that_was_stored():
     assert_holds(memory, SPEC, sequence, [*TEXT, 7, 8, 9])
 
 
+@pytest.mark.parametrize("codec", [KVCodec.F32, KVCodec.INT8])
+def test_a_prepared_memory_gives_back_what_is_not_used(codec):
+    memory = build(stored(codec=codec), codec=codec)
+    memory.prepare(1 << 16)
+    assert memory.breakdown().tiers[0].used_bytes == 0
+    assert memory.trim() >= 1 << 15
+    assert memory.trim() == 0
+
+
 def test_restoring_beside_the_same_text_shares_its_blocks():
     store = stored()
     memory = build(store)
