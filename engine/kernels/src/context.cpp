@@ -11,6 +11,12 @@ namespace {
 
 constexpr int64_t kAlign = 64;
 
+// Pieces that a thread takes at once: some runs for every thread, in case one loses its core.
+int64_t run_of(int64_t total, int32_t num_threads) {
+    constexpr int64_t kRuns = 8;
+    return std::max<int64_t>(1, total / (kRuns * num_threads));
+}
+
 struct PackJob {
     std::atomic<int64_t> next{0};
     int type;
@@ -62,9 +68,11 @@ Worker Context::worker(int thread, const RpStep& step) {
 void Context::work_on(const RpOp& op, Progress& progress, const Worker& worker) {
     const OpFunctions& functions = table_.ops[op.kind];
     const int64_t total = functions.count(op.args, worker);
-    for (int64_t piece; (piece = progress.taken.fetch_add(1, std::memory_order_relaxed)) < total;) {
-        functions.work(op.args, worker, piece);
-        progress.done.fetch_add(1, std::memory_order_release);
+    const int64_t run = functions.is_fine ? run_of(total, worker.num_threads) : 1;
+    for (int64_t first; (first = progress.taken.fetch_add(run, std::memory_order_relaxed)) < total;) {
+        const int64_t last = std::min(total, first + run);
+        for (int64_t piece = first; piece < last; ++piece) functions.work(op.args, worker, piece);
+        progress.done.fetch_add(last - first, std::memory_order_release);
     }
     for (int round = 0; progress.done.load(std::memory_order_acquire) < total; ++round)
         relax(round);

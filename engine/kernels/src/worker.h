@@ -62,10 +62,12 @@ struct Worker {
     int32_t num_threads;
 };
 
-// An operation is a number of independent pieces of work, which any thread may take.
+// An operation is a number of independent pieces of work, which any thread may take. is_fine: pieces
+// are short and alike, so that threads take several at once.
 struct OpFunctions {
     int64_t (*count)(const void* args, const Worker& worker);
     void (*work)(const void* args, const Worker& worker, int64_t piece);
+    bool is_fine;
 };
 
 constexpr int kMaximaBlock = 32;
