@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from tokenizers import Regex, pre_tokenizers
-from tokenizers import Tokenizer as _Library
-from tokenizers.models import BPE
-
 from engine.errors import TokenizerError
 from engine.text.pre_tokenizers import PreTokenizer
 from engine.text.vocabulary import Vocabulary
@@ -21,6 +17,10 @@ class ByteLevel:
 
         Raises: TokenizerError when merges and vocabulary contradict each other.
         """
+        # Only here: other vocabularies do without the library and its megabytes.
+        from tokenizers import Regex, Tokenizer, pre_tokenizers
+        from tokenizers.models import BPE
+
         pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
         try:
             model = BPE(vocabulary.ids, pairs, ignore_merges=rule.ignores_merges)
@@ -28,7 +28,7 @@ class ByteLevel:
             raise TokenizerError(
                 "The vocabulary in the model file contradicts itself.", detail=str(error)
             ) from error
-        self._library = _Library(model)
+        self._library = Tokenizer(model)
         splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns]
         bytes_as_characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         self._library.pre_tokenizer = pre_tokenizers.Sequence([*splits, bytes_as_characters])

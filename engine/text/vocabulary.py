@@ -6,7 +6,7 @@ Knows nothing of how text is cut into tokens.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -92,7 +92,7 @@ class Vocabulary:
     """
 
     texts: list[str]
-    kinds: list[float]
+    kinds: Sequence[float]
     scores: Sequence[float]
     ids: dict[str, int]
     special_ids: tuple[int, ...]
@@ -108,8 +108,8 @@ class Vocabulary:
         """
         texts = read_strings(file, "tokenizer.ggml.tokens")
         scores = array("f", _numbers(file, "tokenizer.ggml.scores", len(texts)))
-        kinds = [*_numbers(file, "tokenizer.ggml.token_type", len(texts))]
-        kinds = kinds or [TokenKind.NORMAL] * len(texts)
+        kinds = array("f", _numbers(file, "tokenizer.ggml.token_type", len(texts)))
+        kinds = kinds or array("f", [TokenKind.NORMAL]) * len(texts)
         ids = dict(zip(reversed(texts), range(len(texts) - 1, -1, -1), strict=True))
         named = {key: _token_id(file, key, len(texts)) for key in ("bos", "eos", "eot", "eom")}
         eog_ids = _end_of_generation(ids, kinds, named)
@@ -146,7 +146,7 @@ def _token_id(file: GGUFFile, name: str, count: int) -> int | None:
 
 
 def _end_of_generation(
-    ids: dict[str, int], kinds: list[float], named: dict[str, int | None]
+    ids: dict[str, int], kinds: Sequence[float], named: dict[str, int | None]
 ) -> frozenset[int]:
     texts = {text for text in _END_OF_TURN if text in ids}
     texts |= {
@@ -163,7 +163,9 @@ def _end_of_generation(
     return frozenset({ids[text] for text in texts} | {i for i in stated if i is not None})
 
 
-def _mark_kinds(ids: dict[str, int], kinds: list[float], eog_ids: frozenset[int]) -> None:
+def _mark_kinds(
+    ids: dict[str, int], kinds: MutableSequence[float], eog_ids: frozenset[int]
+) -> None:
     for token_id in eog_ids:
         kinds[token_id] = TokenKind.CONTROL
     markers = _MARKERS | ({"<|end|>"} if "<|return|>" in ids else set())
@@ -172,7 +174,7 @@ def _mark_kinds(ids: dict[str, int], kinds: list[float], eog_ids: frozenset[int]
             kinds[ids[text]] = TokenKind.USER_DEFINED
 
 
-def _special_ids(texts: list[str], kinds: list[float]) -> tuple[int, ...]:
+def _special_ids(texts: list[str], kinds: Sequence[float]) -> tuple[int, ...]:
     wanted = {TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.UNKNOWN}
     found = [i for i, kind in enumerate(kinds) if kind in wanted and i < len(texts) and texts[i]]
     return tuple(sorted(found, key=lambda i: -len(texts[i].encode())))
