@@ -6,13 +6,17 @@ ifeq ($(OS),Windows_NT)
 BIN = .venv/Scripts
 endif
 
-.PHONY: run test build-env bench lint lint-rules lint-format lint-types lint-imports
+.PHONY: run test sanitize build-env bench lint lint-rules lint-format lint-types lint-imports
 
 run:
 	@$(PYTHON) packaging/bootstrap.py run $(ARGS)
 
 test:
 	@$(PYTHON) packaging/bootstrap.py test $(ARGS)
+
+# The kernels' tests under sanitizers; ISAS='avx2;neon' compiles these instruction sets only.
+sanitize: build-env
+	@PATH="$(CURDIR)/$(BIN):$$PATH" ISAS='$(ISAS)' sh tests/engine/kernels/run_sanitized.sh $(ARGS)
 
 build-env:
 	@$(PYTHON) packaging/bootstrap.py build-env

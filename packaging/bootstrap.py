@@ -33,6 +33,8 @@ KERNEL_SUFFIXES = {".cpp", ".h", ".hpp", ".cmake", ".txt"}
 # The editable install builds without isolation, so that the kernels' build tools are pinned too.
 BUILD_TOOLS = ("scikit-build-core", "cmake", "ninja")
 MODELS_FOLDER_QUERY = "from app.paths import app_paths; print(app_paths().models)"
+# Two gigabytes each are enough for the tests of real models.
+MOST_TEST_PROCESSES = 4
 USAGE = "usage: bootstrap.py run [ARGUMENTS] | test [PYTEST ARGUMENTS] | build-env"
 
 # What Qt's libraries need from a Debian or Ubuntu system: shared library -> package.
@@ -111,7 +113,10 @@ def test(arguments: Sequence[str]) -> int:
     python = prepare(dev=True)
     fetch_starter(TEST_MODELS, python=python)
     fetch_gemma(TEST_MODELS, python=python)
-    return become([str(python), "-m", "pytest", *without_qt(os.environ), *arguments])
+    # Threads that wait for each other would take the cores from the other process.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    options = [*without_qt(os.environ), *on_every_core(os.cpu_count() or 1)]
+    return become([str(python), "-m", "pytest", *options, *arguments])
 
 
 def say(text: str) -> None:
@@ -187,6 +192,14 @@ def without_qt(environ: Mapping[str, str]) -> list[str]:
     say("THE TESTS OF THE WINDOW ARE LEFT OUT: Qt needs system libraries that are missing here.")
     say(f"To run them too: sudo apt-get install {' '.join(missing)}")
     return ["-p", "no:pytest-qt", "-W", "ignore::pytest.PytestConfigWarning", "--ignore=tests/ui"]
+
+
+def on_every_core(num_cores: int) -> list[str]:
+    """Return pytest's arguments for a process per core; a file's tests stay together, in order."""
+    num_processes = min(num_cores, MOST_TEST_PROCESSES)
+    if num_processes == 1:
+        return []
+    return ["-n", str(num_processes), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 # The environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,8 @@ def launched(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(bootstrap, "find_models_folder", lambda python: tmp_path)
     monkeypatch.setattr(bootstrap, "fetch", lambda model, folder, *, python: None)
     monkeypatch.setattr(bootstrap, "become", lambda words: command.extend(words) or 0)
+    # What bootstrap sets for the command ends with the test.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return command
 
 
@@ -42,8 +45,21 @@ def test_run_passes_arguments_on(bootstrap, launched):
 
 def test_test_passes_arguments_on(bootstrap, launched, monkeypatch):
     monkeypatch.setattr(bootstrap, "can_load", lambda library: True)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     assert bootstrap.main(["test", "-k", "tokenizer"]) == 0
     assert launched == ["python", "-m", "pytest", "-k", "tokenizer"]
+
+
+def test_tests_run_in_a_process_per_core(bootstrap, launched, monkeypatch):
+    monkeypatch.setattr(bootstrap, "can_load", lambda library: True)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    bootstrap.main(["test", "-n0"])
+    assert launched[3:5] == ["-n", "2"]
+    # pytest takes the last of several, so that one can still ask for a single process.
+    assert launched[-1] == "-n0"
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+    assert bootstrap.on_every_core(64)[1] == "4"
 
 
 def test_test_leaves_window_out_where_qt_cannot_load(bootstrap, launched, monkeypatch, capsys):

@@ -1,6 +1,8 @@
 # One shared library; the kernels are compiled once per instruction set and chosen at load.
 option(REPRISE_SANITIZE "Address and undefined behaviour sanitizers" OFF)
 option(REPRISE_WERROR "Warnings are errors" OFF)
+set(REPRISE_ISAS portable avx2 avx512 neon CACHE STRING
+  "The instruction sets to compile, of those that the processor's family has")
 
 find_package(Threads REQUIRED)
 
@@ -28,7 +30,7 @@ function(reprise_target_options target)
   endif()
   if(REPRISE_SANITIZE)
     # Without use-after-scope: with it the inlined kernels take a quarter of an hour to compile.
-    target_compile_options(${target} PRIVATE -O2 -g1 -fno-omit-frame-pointer
+    target_compile_options(${target} PRIVATE -O1 -g1 -fno-omit-frame-pointer
       -fsanitize=address,bounds,shift,signed-integer-overflow,float-cast-overflow,null
       -fno-sanitize-recover=undefined)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -39,6 +41,9 @@ endfunction()
 
 # reprise_add_isa(NAME flags...): src/isa_unit.cpp in its own namespace, with its own flags.
 function(reprise_add_isa name)
+  if(NOT name IN_LIST REPRISE_ISAS)
+    return()
+  endif()
   string(TOUPPER ${name} upper)
   add_library(reprise_${name} OBJECT src/isa_unit.cpp)
   reprise_target_options(reprise_${name})

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.bench import accuracy, batch, clone, memory, store, writing
+from app.bench import accuracy, batch, clone, memory, resume, store, writing
 from app.bench.accuracy import AccuracyOptions, measure_accuracy
 from app.bench.batch import BatchOptions, measure_batch
 from app.bench.clone import CloneOptions, measure_clone
 from app.bench.memory import MemoryOptions, measure_memory
 from app.bench.ours import Ours
+from app.bench.process import BenchProcess
 from app.bench.resume import ResumeOptions, measure_resume
 from app.bench.store import StoreOptions, measure_store
 from app.bench.writing import WritingOptions, measure_writing
@@ -138,7 +139,13 @@ def test_a_turn_writes_its_own_blocks_and_decoding_goes_on_meanwhile(model):
 
 
 @pytest.mark.slow
-def test_a_restart_reads_only_what_is_new_also_with_other_settings(model):
+def test_a_restart_reads_only_what_is_new_also_with_other_settings(model, monkeypatch):
+    processes = [BenchProcess, BenchProcess]  # the restart is real, other settings are not
+
+    def open_bench(role: str) -> BenchProcess | InProcess:
+        return (processes.pop() if processes else InProcess)(role)
+
+    monkeypatch.setattr(resume, "BenchProcess", open_bench)
     report = measure_resume(ResumeOptions(model, 1, False, 1, (300,), ("f16",)), print)
     restarted, *changed = (row.to_json() for row in report.rows)
     assert restarted["identical"]

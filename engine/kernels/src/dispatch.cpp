@@ -23,9 +23,11 @@ namespace rp_neon {
 extern const rp::Table table;
 }
 #endif
+#if defined(RP_HAS_PORTABLE)
 namespace rp_portable {
 extern const rp::Table table;
 }
+#endif
 
 namespace rp {
 namespace {
@@ -85,7 +87,9 @@ int usable_tables(const Table** out) {
 #if defined(RP_HAS_NEON)
     if (has_dot_product()) out[n++] = &rp_neon::table;
 #endif
+#if defined(RP_HAS_PORTABLE)
     out[n++] = &rp_portable::table;
+#endif
     return n;
 }
 
