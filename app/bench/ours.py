@@ -159,6 +159,7 @@ class Ours:
             max_tokens=max_tokens,
             ephemeral=ephemeral,
         )
+        before = self._store.bytes_read if self._store else 0
         text, finished = "", None
         for event in self._loaded.generate(request):
             text += getattr(event, "text", "")
@@ -171,6 +172,7 @@ class Ours:
             "prompt_tokens": usage.prompt_tokens,
             "reused_tokens": usage.reused.total,
             "recomputed_tokens": usage.recomputed_tokens,
+            "restored_bytes": self._store.bytes_read - before if self._store else 0,
             **asdict(timing),
         }
 
@@ -227,6 +229,10 @@ class Ours:
         self._loaded.forget(conversation)
         return {}
 
+    def bring_back(self, *, conversation: str) -> Mapping[str, Any]:
+        """Make a conversation resident, as the application does in idle time."""
+        return {"restored_tokens": self._loaded.restore(conversation).total}
+
     def rest(self, *, conversation: str) -> Mapping[str, Any]:
         """Put a conversation to rest, as happens to one that another takes over from."""
         self._loaded.rest(conversation)
@@ -279,6 +285,7 @@ class Ours:
             self.prompt_tokens,
             self.flush,
             self.memory,
+            self.bring_back,
             self.rest,
             self.forget,
             self.accuracy,

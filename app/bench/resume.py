@@ -1,7 +1,9 @@
 """``reprise bench resume``: a conversation, the process ended, a new process, the next reply.
 
-Our side goes the whole way a user's conversation goes: chat template, sessions, kv.db. The peer
-reads the same tokens from nothing, and comes back from its own state file.
+Our side goes the whole way a user's conversation goes: chat template, sessions, kv.db. The model is
+loaded and the conversation was not fetched ahead, as it usually is in the application while nothing
+else is to be done: ``prefetched_ms`` is the same with that. The peer reads the same tokens from
+nothing, and comes back from its own state file of as many tokens as we bring back.
 """
 
 from __future__ import annotations
@@ -65,26 +67,45 @@ def measure_resume(options: ResumeOptions, say: Callable[[str], None]) -> Report
 def _measure(options: ResumeOptions, home: str, length: int, codec: str) -> tuple[Row, Answer]:
     first = _first_process(options, home, length, codec)
     restored = [_restart(options, home, codec, first.messages) for _ in range(options.repeats)]
-    peer = _peer(options, home, first.prompt) if options.with_peer else {}
     restored_ms = median(answer["first_token_ms"] for answer in restored)
-    last = restored[-1]
+    prefetched = _restart(options, home, codec, first.messages, is_prefetched=True)
+    reused = restored[-1]["reused_tokens"]
+    peer = _peer(options, home, first.prompt, reused) if options.with_peer else {}
     extra: dict[str, Any] = {
         "cold_ms": first.cold_ms,
         "restored_ms": restored_ms,
+        "times_sooner": first.cold_ms / restored_ms,
+        "prefetched_ms": prefetched["first_token_ms"],
+        **_parts(restored),
         **peer,
         "bytes": first.num_bytes,
-        "reused_tokens": last["reused_tokens"],
-        "recomputed_tokens": last["recomputed_tokens"],
-        "identical": all(answer["token_ids"] == first.continued for answer in restored),
+        "reused_tokens": reused,
+        "recomputed_tokens": restored[-1]["recomputed_tokens"],
+        "identical": all(
+            answer["token_ids"] == first.continued for answer in (*restored, prefetched)
+        ),
         "of_own_cold_read": restored_ms / first.cold_ms,
     }
     if peer:
         extra["of_peer_read"] = restored_ms / peer["peer_read_ms"]
         extra["of_peer_restore"] = restored_ms / peer["peer_restore_ms"]
+        extra["of_peer_bytes"] = first.num_bytes / peer["peer_bytes"]
     peer_ms = peer.get("peer_read_ms")
     ratio = peer_ms / restored_ms if peer_ms else None
     row = Row(f"restart_{length}_{codec}", "ms", restored_ms, peer_ms, ratio, extra)
     return row, first.machine
+
+
+def _parts(restored: Sequence[Answer]) -> dict[str, Any]:
+    """Return what bringing back and reading the rest took, and how fast bytes came back."""
+    restore_ms = median(answer["restore_ms"] for answer in restored)
+    num_bytes = restored[-1]["restored_bytes"]
+    return {
+        "restore_ms": restore_ms,
+        "read_ms": median(answer["prefill_ms"] for answer in restored),
+        "restored_bytes": num_bytes,
+        "restored_gb_per_second": num_bytes / restore_ms / 1e6,
+    }
 
 
 def _changed(options: ResumeOptions, say: Callable[[str], None]) -> list[Row]:
@@ -144,8 +165,17 @@ def _first_process(options: ResumeOptions, home: str, length: int, codec: str) -
         )
 
 
-def _restart(options: ResumeOptions, home: str, codec: str, messages: Messages) -> Answer:
+def _restart(
+    options: ResumeOptions,
+    home: str,
+    codec: str,
+    messages: Messages,
+    *,
+    is_prefetched: bool = False,
+) -> Answer:
     with _load(options, home, codec) as ours:
+        if is_prefetched:
+            ours.ask("bring_back", conversation=CONVERSATION)
         return _continue(ours, messages)
 
 
@@ -169,9 +199,11 @@ def _load(
     return ours
 
 
-def _peer(options: ResumeOptions, home: str, prompt: Sequence[int]) -> dict[str, Any]:
+def _peer(
+    options: ResumeOptions, home: str, prompt: Sequence[int], num_stored: int
+) -> dict[str, Any]:
     token_ids, name = list(prompt), "state.bin"
-    history = token_ids[:-32]
+    history = token_ids[:num_stored]
     with _load_peer(options, home) as peer:
         read = [peer.ask("read", token_ids=token_ids)["ms"] for _ in range(2)]
         num_bytes = peer.ask("save", token_ids=history, name=name, state_dir=home)["bytes"]

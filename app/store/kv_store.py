@@ -69,7 +69,8 @@ class KVStore:
     """kv.db with its writer thread. A file that cannot be used is replaced by an empty one.
 
     on_notice is told, on the writer thread, what is not being kept and why. is_keeping: False
-    refuses whatever is new; what is there stays, and can be read and cleared.
+    refuses whatever is new; what is there stays, and can be read and cleared. bytes_read: of blocks
+    since the start.
     Raises: DatabaseError kinds when the folder cannot be used; later on only StoreError.
     """
 
@@ -77,6 +78,7 @@ class KVStore:
         self, path: Path, budget_bytes: int, *, on_notice: Callable[[Notice], None] = _ignore
     ) -> None:
         self.is_keeping = True
+        self.bytes_read = 0
         self._database = KVDatabase(path)
         self._queue = WriteQueue()
         self._writer = KVWriter(
@@ -102,6 +104,7 @@ class KVStore:
             with self._reading() as database, database.reading() as connection:
                 for block in kv_blocks.read_blocks(connection, fingerprint, hashes):
                     read.append(block.hash)
+                    self.bytes_read += len(block.payload)
                     yield block
         finally:
             self._writer.note_blocks(fingerprint, read)
