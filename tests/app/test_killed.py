@@ -18,7 +18,7 @@ from app.conversation import Message, MessageStatus, Role
 from app.paths import AppPaths, app_paths
 from app.store.chat_store import ChatStore
 
-# The README's figure is for 20; REPRISE_KILLS sets another count.
+# REPRISE_KILLS sets another count.
 NUM_KILLS = int(os.environ.get("REPRISE_KILLS", "3"))
 QUESTION = "Count from one to five hundred in words, one number per line."
 START_TIMEOUT_S = 120.0

@@ -12,7 +12,4 @@ cmake --build "$build"
 LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so)" \
   ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
   REPRISE_KERNELS="$PWD/$build/libreprise_kernels.so" \
-  "${PYTHON:-python}" -m pytest -q tests/engine/kernels/test_linear.py tests/engine/kernels/test_attend.py \
-  tests/engine/kernels/test_float_linear.py tests/engine/kernels/test_recurrent.py \
-  tests/engine/kernels/test_row_norm.py tests/engine/kernels/test_top_k.py \
-  tests/engine/kernels/test_planes.py "$@"
+  "${PYTHON:-python}" -m pytest -q -m "not slow" tests/engine/kernels "$@"
