@@ -22,12 +22,13 @@ Say = Callable[[str], None]
 class WritingOptions:
     """What to measure: decoding at depth tokens, while that many are written and without.
 
-    repeats: alternating pairs of runs. turn_tokens: of a conversation whose next turn is written.
+    repeats: runs with writing, each between two without. turn_tokens: of a conversation whose next
+    turn is written.
     """
 
     model: Path
     threads: int
-    repeats: int = 7
+    repeats: int = 9
     depth: int = 4000
     turn_tokens: int = 1000
     max_decoded: int = 64
@@ -50,25 +51,33 @@ def measure_writing(options: WritingOptions, say: Say) -> Report:
 def _decode(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:
     say(f"generating at depth {options.depth}, with and without a snapshot being written")
     prompt = prompt_tokens(ours, text_of(ours, options.depth))
-    pairs = [_pair(ours, options, prompt) for _ in range(options.repeats)]
-    with_writing, quiet = ([pair[at]["tokens_per_second"] for pair in pairs] for at in (0, 1))
-    # Each pair was measured at about the same time: its ratio survives what else the machine does.
-    ratio = median(a / b for a, b in zip(with_writing, quiet, strict=True))
+    quiet = [_quiet(ours, options, prompt)]
+    written: list[Answer] = []
+    for _ in range(options.repeats):
+        written.append(ours.ask("decode_writing", token_ids=prompt, max_tokens=options.max_decoded))
+        quiet.append(_quiet(ours, options, prompt))
+    speeds = [answer["tokens_per_second"] for answer in written]
+    # Compared with what was measured right before and after, so that it survives what else the
+    # machine does.
+    ratios = [
+        2 * speed / (before + after)
+        for speed, before, after in zip(speeds, quiet[:-1], quiet[1:], strict=True)
+    ]
     extra = {
-        "tokens_per_second": median(with_writing),
+        "tokens_per_second": median(speeds),
         "tokens_per_second_without": median(quiet),
-        "bytes_written": pairs[0][0]["bytes"],
-        "tokens_meanwhile": [pair[0]["num_tokens"] for pair in pairs],
-        "queue_ms": median(pair[0]["queue_ms"] for pair in pairs),
+        "ratios": ratios,
+        "bytes_written": written[0]["bytes"],
+        "tokens_meanwhile": [answer["num_tokens"] for answer in written],
+        "queue_ms": median(answer["queue_ms"] for answer in written),
+        "write_seconds": median(answer["write_seconds"] for answer in written),
     }
-    return Row("writing_behind", "% of speed without", 100 * ratio, extra=extra)
+    return Row("writing_behind", "% of speed without", 100 * median(ratios), extra=extra)
 
 
-def _pair(ours: BenchProcess, options: WritingOptions, prompt: list[int]) -> tuple[Answer, Answer]:
-    """Decode while the conversation is written, then as many tokens without."""
-    written = ours.ask("decode_writing", token_ids=prompt, max_tokens=options.max_decoded)
-    quiet = ours.ask("decode", token_ids=prompt, num_tokens=written["num_tokens"])
-    return written, quiet
+def _quiet(ours: BenchProcess, options: WritingOptions, prompt: list[int]) -> float:
+    answer = ours.ask("decode", token_ids=prompt, num_tokens=options.max_decoded)
+    return float(answer["tokens_per_second"])
 
 
 def _next_turn(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:
