@@ -15,6 +15,7 @@ from app.cloning import CloneJob, CloneResult, answered, transcript_of
 from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
 from app.events import ConversationChanged, Listener, ReplyQueued
 from app.full_context import FullContext
+from app.jobs import LookAgainJob
 from app.prompting import Prompting, ReplyOptions
 from app.readiness import ReadinessBook, ReadinessJob
 from app.reply_job import ReplyJob
@@ -282,6 +283,17 @@ class ChatService:
         """Bring a conversation's stored state into memory while nothing else is to be done."""
         if not self.is_busy(conversation_id):
             self.residency.prefetch(conversation_id)
+
+    def look_again(self, conversation_id: str) -> None:
+        """Take in what another machine has read of a conversation, in the background."""
+        if self._worker.model is not None:
+            look = LookAgainJob(conversation_id, on_found=lambda found: self._look_at([found]))
+            self._worker.submit(look)
+
+    def note_changed(self, conversation_id: str) -> None:
+        """Tell that messages of a conversation came from another machine."""
+        self._changed(conversation_id)
+        self._look_at([conversation_id])
 
     def refresh_readiness(self, *, is_new_model: bool = False) -> None:
         """Look at every conversation again, in the background."""

@@ -14,6 +14,8 @@ Command = Callable[[argparse.Namespace], int]
 
 _CODECS = tuple(codec.value for codec in KVCodec)
 _OVERFLOW = tuple(policy.value for policy in Overflow)
+# replicate sends to the shared store what it lacks; fetch brings its conversations here.
+_CACHE_ACTIONS = ("clear", "compact", "verify", "replicate", "fetch")
 _BENCHES = (
     "speed",
     "resume",
@@ -110,8 +112,10 @@ def _add_listings(commands: _Commands[argparse.ArgumentParser]) -> None:
 
 
 def _add_cache(commands: _Commands[argparse.ArgumentParser]) -> None:
-    cache = commands.add_parser("cache", help="show, clear, shrink or check the stored states")
-    cache.add_argument("action", nargs="?", choices=("clear", "compact", "verify"))
+    cache = commands.add_parser(
+        "cache", help="show, clear, shrink, check or share the stored states"
+    )
+    cache.add_argument("action", nargs="?", choices=_CACHE_ACTIONS)
     cache.add_argument("--json", action="store_true")
     clone = commands.add_parser("clone", help="copy a conversation, keeping a part of its memory")
     clone.add_argument("conversation", metavar="ID")

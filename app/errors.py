@@ -54,6 +54,30 @@ class StoreTooNewError(DatabaseError):
         self.known = known
 
 
+class SharedStoreError(AppError):
+    """Base of what can go wrong with the PostgreSQL server that several machines share."""
+
+
+class SharedAddressError(SharedStoreError):
+    """The address is not one of a PostgreSQL server."""
+
+
+class SharedDriverMissingError(SharedStoreError):
+    """psycopg, which talks to the server, is not installed."""
+
+
+class SharedUnreachableError(SharedStoreError):
+    """There is no answer: no such host, nothing listens, too slow, or the connection broke."""
+
+
+class SharedRefusedError(SharedStoreError):
+    """The server does not let us in: password, user, encryption, or who may connect."""
+
+
+class SharedUnusableError(SharedStoreError):
+    """The server answers, but the database cannot be used: missing, no rights, full, damaged."""
+
+
 class SettingsError(AppError):
     """A setting is out of its range. name: the field."""
 

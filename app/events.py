@@ -220,6 +220,30 @@ class CacheChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedTitle:
+    """A conversation on the shared store that is not on this machine."""
+
+    id: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStoreChanged:
+    """How it stands with the store that several machines share; is_on: one is set.
+
+    num_conversations: that are there; elsewhere: those of them that are not here, newest first.
+    num_waiting: states to be sent. error: why there is no connection, or why nothing is read.
+    """
+
+    is_on: bool = False
+    is_connected: bool = False
+    num_conversations: int = 0
+    elsewhere: tuple[SharedTitle, ...] = ()
+    num_waiting: int = 0
+    error: ErrorReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something worth a toast: a damaged block dropped, the disk full, a store recreated."""
 
@@ -239,6 +263,7 @@ AppEvent = (
     | ReplyFinished
     | ConversationChanged
     | CacheChanged
+    | SharedStoreChanged
     | Notice
 )
 

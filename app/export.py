@@ -48,7 +48,10 @@ def to_json(conversations: Sequence[tuple[Conversation, Sequence[Message]]]) -> 
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "conversations": [_conversation(item, messages) for item, messages in conversations],
+        "conversations": [
+            conversation_document(item) | {"messages": [message_document(one) for one in messages]}
+            for item, messages in conversations
+        ],
     }
     return json.dumps(document, ensure_ascii=False, indent=1)
 
@@ -81,7 +84,8 @@ def _details(summary: str, text: str) -> list[str]:
     return ["<details>", f"<summary>{summary}</summary>", "", text.rstrip(), "", "</details>", ""]
 
 
-def _conversation(conversation: Conversation, messages: Sequence[Message]) -> dict[str, Any]:
+def conversation_document(conversation: Conversation) -> dict[str, Any]:
+    """Return a conversation as JSON values, without its messages."""
     sampling = conversation.sampling
     return {
         "id": conversation.id,
@@ -93,11 +97,12 @@ def _conversation(conversation: Conversation, messages: Sequence[Message]) -> di
         "sampling": None if sampling is None else asdict(sampling),
         "folder": conversation.folder,
         "leaf_id": conversation.leaf_id,
-        "messages": [_message(message) for message in messages],
     }
 
 
-def _message(message: Message) -> dict[str, Any]:
+def message_document(message: Message) -> dict[str, Any]:
+    """Return a message as JSON values."""
+    left_out = message.left_out
     return {
         "id": message.id,
         "parent_id": message.parent_id,
@@ -106,4 +111,6 @@ def _message(message: Message) -> dict[str, Any]:
         "reasoning": message.reasoning,
         "status": str(message.status),
         "created_at": message.created_at.isoformat(),
+        "is_pinned": message.is_pinned,
+        "left_out": None if left_out is None else asdict(left_out),
     }

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from app.conversation import MessageStatus, Role
+from app.conversation import LeftOut, MessageStatus, Role
 from app.errors import ImportFormatError
 from app.export import FORMAT
 from app.transcript import Transcript, TranscriptMessage, in_order
@@ -81,6 +81,8 @@ def _own(data: Mapping[str, Any]) -> Iterator[Transcript]:
                 created_at=_iso(message.get("created_at")),
                 reasoning=message.get("reasoning", ""),
                 status=_settled(message.get("status", "complete")),
+                is_pinned=message.get("is_pinned") is True,
+                left_out=_left_out(message.get("left_out")),
             )
             for message in item["messages"]
         )
@@ -215,6 +217,18 @@ def _simplechat_message(item: Any) -> tuple[Role, str] | None:
 def _settled(status: str) -> MessageStatus:
     found = MessageStatus(status)
     return MessageStatus.STOPPED if found is MessageStatus.STREAMING else found
+
+
+def _left_out(data: Any) -> LeftOut | None:
+    if not isinstance(data, Mapping):
+        return None
+    return LeftOut(
+        policy=str(data["policy"]),
+        ids=tuple(map(str, data["ids"])),
+        num_tokens=int(data["num_tokens"]),
+        context_length=int(data["context_length"]),
+        refusal=str(data["refusal"]),
+    )
 
 
 def _iso(text: Any) -> datetime | None:

@@ -77,6 +77,28 @@ class ReleaseJob:
         """Nothing is lost: the memory is given back under pressure instead."""
 
 
+class LookAgainJob:
+    """Lets the engine take in states of a conversation that came from another machine.
+
+    on_found: told where there were any.
+    """
+
+    priority = Priority.BACKGROUND
+
+    def __init__(self, conversation_id: str, *, on_found: Callable[[str], None] = _ignore) -> None:
+        self._conversation_id = conversation_id
+        self._on_found = on_found
+
+    def steps(self, engine: Engine, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+        """Look once."""
+        if engine.look_again(self._conversation_id):
+            self._on_found(self._conversation_id)
+        yield
+
+    def failed(self, error: ErrorReport) -> None:
+        """Nothing is lost: the text is read again instead."""
+
+
 def _has_room(engine: Engine) -> bool:
     hot = [tier for tier in engine.breakdown().tiers if tier.name == "hot"]
     return all(tier.used_bytes <= _MAX_HOT_SHARE * tier.budget_bytes for tier in hot)

@@ -11,15 +11,26 @@ from typing import TYPE_CHECKING
 from app.chat import ChatService
 from app.codec_gate import CodecGate, Watch
 from app.configuring import cold_budget, engine_config, model_folders, open_kv_store
-from app.events import AppEvent, CodecAccuracy, Listener, ModelLoaded, Notice, ReplyFinished
+from app.events import (
+    AppEvent,
+    CodecAccuracy,
+    ConversationChanged,
+    Listener,
+    ModelLoaded,
+    Notice,
+    ReplyFinished,
+)
 from app.model_library import ModelLibrary
 from app.monitor import CacheMonitor
 from app.paths import AppPaths
 from app.settings import Settings
 from app.settings_file import SettingsStore
+from app.shared_texts import ChatTexts
 from app.store.base import now
 from app.store.chat_store import ChatStore
 from app.store.kv_queue import deadline_after
+from app.store.shared_store import SharedStore
+from app.store.tiered_store import TieredStore
 from app.worker import EngineWorker, LoadEngine, load_engine
 from engine.config import EngineConfig
 
@@ -29,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEEP_DELETED = timedelta(days=30)
+# Of the time to close, what kv.db needs for itself.
+_TO_CLOSE_S = 0.5
 
 
 class Services:
@@ -48,8 +61,16 @@ class Services:
         self.settings = SettingsStore(paths.settings)
         self.chats = ChatStore(paths.chats, on_notice=self._emit)
         self.kv = open_kv_store(self.settings.value, paths, on_notice=self._emit)
+        self.shared = SharedStore(
+            self.kv.replicas,
+            ChatTexts(self.chats, self._merged),
+            on_change=self._emit,
+            on_arrived=self._arrived,
+        )
         self.library = ModelLibrary(model_folders(self.settings.value, paths), paths.model_headers)
-        self.worker = EngineWorker(self._emit, self.kv, self.engine_config, loader=loader)
+        self.worker = EngineWorker(
+            self._emit, TieredStore(self.kv, self.shared), self.engine_config, loader=loader
+        )
         self.chat = ChatService(self.chats, self.worker, self.settings, self._emit)
         self._monitor = CacheMonitor(self._emit, self.kv)
         self.worker.on_step = self._monitor.look
@@ -60,6 +81,7 @@ class Services:
         self.settings.subscribe(self._apply)
         self._recover()
         self.worker.start()
+        self.shared.set_url(self.settings.value.shared_store_url)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call listener with every event, on whatever thread it arises; return how to stop.
@@ -83,6 +105,10 @@ class Services:
         is_saved = self.worker.close(left())
         for scan in self._scans:
             scan.join(left())
+        if self.settings.value.shared_store_url:
+            # What was saved just now can still go out; the rest goes at the next start.
+            self.kv.flush(left() - _TO_CLOSE_S)
+        self.shared.close(left() - _TO_CLOSE_S)
         is_written = self.kv.close(left())
         self.chats.close()
         return is_saved and is_written
@@ -106,6 +132,8 @@ class Services:
         before, self._in_force = self._in_force, settings
         if settings.cold_budget_bytes != before.cold_budget_bytes:
             self.kv.set_budget(cold_budget(settings, self.paths))
+        if settings.shared_store_url != before.shared_store_url:
+            self.shared.set_url(settings.shared_store_url)
         self.kv.is_keeping = settings.keep_conversations_ready
         self.kv.set_eviction_order(settings.eviction_order)
         if settings.model_folders != before.model_folders:
@@ -132,8 +160,17 @@ class Services:
                 self.chat.residency.prefetch_likely(None)
             case ReplyFinished(message=message) if message.stats is not None:
                 self._monitor.record(message.stats)
+            case ConversationChanged(conversation_id=conversation_id):
+                self.shared.note_changed(conversation_id)
             case Notice():
                 log.warning("%s: %s", event.kind, event.message)
+
+    def _merged(self, conversation_id: str) -> None:
+        """Show messages that came from another machine. Runs on the replicating thread."""
+        self.chat.note_changed(conversation_id)
+
+    def _arrived(self, conversation_id: str) -> None:
+        self.chat.look_again(conversation_id)
 
     def _recover(self) -> None:
         """Put right what an unclean end left behind, and erase what was deleted long ago."""

@@ -64,9 +64,10 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of limited length."""
+    """A text of limited length. is_secret: it may hold a password, so no log may show it."""
 
     max_length: int = 4096
+    is_secret: bool = False
 
     def accepts(self, value: Any) -> bool:
         """Tell whether a value may be set."""
@@ -173,6 +174,7 @@ class Settings:
     overflow: str = _setting("ask", Choice(("ask", "drop_oldest", "keep_ends", "rolling_window")))
     clone_decay: float = _setting(0.8, Range(0.05, 1.0))
     store_folder: str = _setting("", Text(), reload=True)
+    shared_store_url: str = _setting("", Text(is_secret=True))
 
     # The machine
     num_threads: int | None = _setting(None, Range(1, 512, optional=True), reload=True)

@@ -15,7 +15,7 @@ from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
 from app.errors import SettingsError
-from app.settings import SAMPLING_RULES, Settings, check, rule_of
+from app.settings import SAMPLING_RULES, Settings, Text, check, rule_of
 from engine.config import SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -94,6 +94,8 @@ class SettingsStore:
         temporary = self.path.with_name(f"{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # The address of a shared store holds a password.
+            temporary.touch(mode=0o600)
             with temporary.open("w", encoding="utf-8", newline="\n") as file:
                 file.write(tomlkit.dumps(self._document))
                 file.flush()
@@ -150,7 +152,9 @@ def _fitting(name: str, value: Any, rule: Any) -> Any:
         value = tuple(value)
     if value is not None and rule.accepts(value):
         return value
-    _log.warning("settings: %s = %r is not %s, ignored", name, value, rule)
+    is_secret = isinstance(rule, Text) and rule.is_secret
+    shown = "(not shown)" if is_secret else repr(value)
+    _log.warning("settings: %s = %s is not %s, ignored", name, shown, rule)
     return None
 
 

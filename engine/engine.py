@@ -237,6 +237,10 @@ class Engine:
             self._restore_rate.add(match.cold, time.perf_counter() - started)
         return match
 
+    def look_again(self, conversation_id: str) -> bool:
+        """Take in what came into the store from elsewhere; True when there was something new."""
+        return self._pool.look_again(conversation_id)
+
     def clone(
         self, conversation_id: str, messages: tuple[ChatMessage, ...], copy_id: str, decay: float
     ) -> Cloned:

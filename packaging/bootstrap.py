@@ -257,7 +257,7 @@ def install(python: Path, *, dev: bool) -> None:
     """Install the build tools, then the project in place, at the versions of constraints.txt."""
     say("Installing what Reprise needs; the first time takes minutes ...")
     pip_install(python, BUILD_TOOLS)
-    project = f"{ROOT}[dev]" if dev else str(ROOT)
+    project = f"{ROOT}[dev,shared]" if dev else str(ROOT)
     pip_install(python, ["--no-build-isolation", "--editable", project])
 
 

@@ -46,8 +46,8 @@ class AboutDialog(QDialog):
                 "Language models that run on your own machine, and never read the same text twice."
             ),
             self.tr(
-                "Nothing is sent anywhere. Your conversations, your models and what the models "
-                "remember stay in files on this computer."
+                "Nothing is sent anywhere, unless you set up a shared store. Your conversations, "
+                "your models and what the models remember stay in files on this computer."
             ),
             self.tr("Free software under the Apache License 2.0. Icons by Lucide, ISC License."),
         )

@@ -23,6 +23,7 @@ from app.events import (
     ReplyProgress,
     ReplyQueued,
     ReplyTrimmed,
+    SharedStoreChanged,
 )
 
 DELTA_INTERVAL_MS = 33
@@ -46,6 +47,7 @@ class Bridge(QObject):
     reply_finished = Signal(ReplyFinished)
     conversation_changed = Signal(ConversationChanged)
     cache_changed = Signal(CacheChanged)
+    shared_changed = Signal(SharedStoreChanged)
     notice = Signal(Notice)
 
     _woken = Signal()
@@ -109,6 +111,7 @@ class Bridge(QObject):
             ReplyFinished: self.reply_finished.emit,
             ConversationChanged: self.conversation_changed.emit,
             CacheChanged: self.cache_changed.emit,
+            SharedStoreChanged: self.shared_changed.emit,
             Notice: self.notice.emit,
         }
 

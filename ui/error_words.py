@@ -61,7 +61,10 @@ def notice_words(notice: Notice) -> str:
 def _by_kind(kind: str) -> tuple[str, str]:
     """Return title and advice of a kind; ("", "") of an unknown one."""
     return (
-        _of_models().get(kind) or _of_conversations().get(kind) or _of_files().get(kind, ("", ""))
+        _of_models().get(kind)
+        or _of_conversations().get(kind)
+        or _of_sharing().get(kind)
+        or _of_files().get(kind, ("", ""))
     )
 
 
@@ -123,6 +126,31 @@ def _of_conversations() -> dict[str, tuple[str, str]]:
         "ExportError": (
             translate("errors", "The export cannot be written."),
             translate("errors", "Choose another folder, or make room on the disk."),
+        ),
+    }
+
+
+def _of_sharing() -> dict[str, tuple[str, str]]:
+    return {
+        "SharedAddressError": (
+            translate("errors", "This is no address of a PostgreSQL server."),
+            translate("errors", "It reads postgresql://user:password@host/database."),
+        ),
+        "SharedDriverMissingError": (
+            translate("errors", "psycopg, which talks to the server, is not installed."),
+            translate("errors", "Install it: python -m pip install 'psycopg[binary]'"),
+        ),
+        "SharedUnreachableError": (
+            translate("errors", "The shared store cannot be reached."),
+            translate("errors", "Chats go on as without it; it is tried again by itself."),
+        ),
+        "SharedRefusedError": (
+            translate("errors", "The shared store does not let us in."),
+            translate("errors", "Check user, password and sslmode in its address."),
+        ),
+        "SharedUnusableError": (
+            translate("errors", "The shared store answers, but cannot be used."),
+            translate("errors", "Is the database there, has it room, may its user create tables?"),
         ),
     }
 

@@ -166,6 +166,7 @@ class MainWindow(QMainWindow):
         self.bridge.conversation_changed.connect(self._schedule_refresh)
         self.bridge.cache_changed.connect(self.cache.show_cache)
         self.bridge.cache_changed.connect(self.conversations.model.refresh)
+        self.bridge.shared_changed.connect(self.cache.form.show_shared)
         self.bridge.notice.connect(self._show_notice)
         self._appearance.theme_changed.connect(self._apply_theme)
         self._appearance.language_changed.connect(self._retranslate)

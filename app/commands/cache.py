@@ -1,4 +1,4 @@
-"""``reprise cache``: what is stored of the conversations, and how to clear, shrink or check it.
+"""``reprise cache``: what is stored of the conversations; to clear, shrink, check or share it.
 
 No model is loaded by these commands, so what they show lies on disk: the cold tier.
 """
@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from app.cache_use import StoredConversation, stored_conversations
+from app.commands import shared
 from app.configuring import open_kv_store
 from app.paths import app_paths
 from app.settings_file import SettingsStore
@@ -53,15 +54,16 @@ def _open_store() -> Iterator[KVStore]:
 
 
 def _show(kv: KVStore, *, is_json: bool) -> int:
+    there = shared.report(kv)
     chats = ChatStore(app_paths().chats)
     try:
         rows = stored_conversations(kv, chats)
     finally:
         chats.close()
     if is_json:
-        print(json.dumps(_as_json(kv, rows), ensure_ascii=False))
+        print(json.dumps({**_as_json(kv, rows), "shared": asdict(there)}, ensure_ascii=False))
     else:
-        print(_as_text(kv, rows))
+        print(_as_text(kv, rows, there))
     return 0
 
 
@@ -88,8 +90,10 @@ def _as_json(kv: KVStore, rows: list[StoredConversation]) -> dict[str, Any]:
     }
 
 
-def _as_text(kv: KVStore, rows: list[StoredConversation]) -> str:
+def _as_text(kv: KVStore, rows: list[StoredConversation], there: shared.SharedReport) -> str:
     lines = [f"cold  {_mb(kv.used_bytes())} of {_mb(kv.budget_bytes())}"]
+    if there.address:
+        lines.append(f"shared  {there}")
     if not kv.is_keeping:
         lines.append("Conversations are not kept ready: nothing more is stored.")
     if rows:
@@ -128,10 +132,15 @@ _ACTIONS: dict[str, Callable[[KVStore], Numbers]] = {
     "clear": _clear,
     "compact": _compact,
     "verify": _verify,
+    **shared.ACTIONS,
 }
 
 
 def _sentence(action: str, numbers: Numbers) -> str:
+    if action == "replicate":
+        return f"Everything is sent; {numbers['conversations']:,} conversations are there."
+    if action == "fetch":
+        return f"{numbers['fetched']:,} conversations fetched."
     sizes = f"{_mb(numbers['before_bytes'])} before, {_mb(numbers['after_bytes'])} after"
     if action == "clear":
         return sizes

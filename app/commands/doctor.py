@@ -8,6 +8,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from app.bench.report import cpu_name
+from app.commands import shared
 from app.configuring import open_kv_store
 from app.paths import AppPaths, app_paths
 from app.settings_file import SettingsStore
@@ -62,8 +63,10 @@ def _databases(paths: AppPaths) -> dict[str, str]:
     chats.close()
     kv = open_kv_store(SettingsStore(paths.settings).value, paths)
     damaged = kv.verify().num_damaged
+    there = str(shared.report(kv))
     kv.close()
     return {
         "chats.db": "ok" if not faults else "; ".join(faults),
         "kv.db": "ok" if not damaged else f"{damaged} damaged blocks",
+        "shared store": there,
     }

@@ -26,7 +26,7 @@ from app.conversation import (
 from app.errors import NotFoundError
 from app.events import Notice
 from app.search import parse
-from app.store import finding, importing, visiting
+from app.store import finding, importing, merging, visiting
 from app.store.base import now
 from app.store.database import Database
 from app.store.rows import conversation_of, dump_context, dump_sampling, dump_stats
@@ -338,6 +338,23 @@ class ChatStore:
         """Add an imported conversation with all its branches, and return it."""
         with self._database.writing(durable=True) as session:
             return conversation_of(importing.add_transcript(session, transcript))
+
+    def merge_transcript(self, conversation_id: str, transcript: Transcript) -> bool:
+        """Add to a conversation what a transcript has and it lacks; False where that is nothing.
+
+        A conversation that is not here is made, one that was deleted comes back.
+        """
+        with self._database.writing(durable=True) as session:
+            return merging.merge_transcript(session, conversation_id, transcript)
+
+    def deleted_messages(self, conversation_id: str) -> list[str]:
+        """Return the ids of a conversation's deleted messages that are not erased yet."""
+        rows = MessageRow
+        query = select(rows.id).where(
+            rows.conversation_id == conversation_id, rows.deleted_at.is_not(None)
+        )
+        with self._database.reading() as session:
+            return list(session.scalars(query))
 
     def search(self, text: str, limit: int = 50) -> list[SearchHit]:
         """Return conversations whose title or text holds every word, titles first, newest first."""

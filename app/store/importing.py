@@ -43,15 +43,16 @@ def add_transcript(session: Session, transcript: Transcript) -> ConversationRow:
     )
     session.add(row)
     session.flush()
-    rows = [_values(message, row, ids) for message in transcript.messages]
+    rows = [message_values(message, row, ids) for message in transcript.messages]
     if rows:
         session.execute(insert(MessageRow), rows)
     return row
 
 
-def _values(
+def message_values(
     message: TranscriptMessage, row: ConversationRow, ids: Mapping[str, str]
 ) -> dict[str, Any]:
+    """Return the columns of a message's row. ids: the transcript's -> the database's."""
     return {
         "id": ids[message.id],
         "conversation_id": row.id,

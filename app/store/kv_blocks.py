@@ -1,4 +1,7 @@
-"""Reading of blocks and manifests from kv.db, on a connection of the caller."""
+"""Reading of blocks and manifests from kv.db, on a connection of the caller.
+
+Rows of a shared store are the same ones; what makes something of them is used for both.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def read_blocks(
     Each payload is copied once, from the mapped file into its bytes object; its crc32 is left to
     the engine.
     """
-    rows = _rows(connection, fingerprint, hashes)
+    rows = block_rows(connection, fingerprint, hashes)
     for key in hashes:
         if (row := rows.get(key)) is not None and (block := _block(connection, row)) is not None:
             yield block
@@ -81,6 +84,12 @@ def read_manifests(
     return [manifest for manifest in found if manifest is not None]
 
 
+def read_manifest(connection: Connection, manifest_id: int) -> Manifest | None:
+    """Return one manifest; None when it is gone or contradicts itself."""
+    row = connection.execute(select(manifests).where(manifests.c.id == manifest_id)).first()
+    return None if row is None else _manifest(connection, row)
+
+
 def read_blob(
     connection: Connection, table: str, column: str, key: int, *, size: int
 ) -> bytes | None:
@@ -95,9 +104,10 @@ def read_blob(
         raise
 
 
-def _rows(
+def block_rows(
     connection: Connection, fingerprint: bytes, hashes: Sequence[bytes]
 ) -> dict[bytes, Row[Any]]:
+    """Return the rows of those blocks that are stored, by hash, without payloads."""
     rows: dict[bytes, Row[Any]] = {}
     for chunk in _chunks(hashes):
         query = select(blocks).where(blocks.c.fingerprint == fingerprint, blocks.c.hash.in_(chunk))
@@ -107,8 +117,11 @@ def _rows(
 
 def _block(connection: Connection, row: Row[Any]) -> StoredBlock | None:
     payload = read_blob(connection, "payloads", "payload", row.id, size=row.size)
-    if payload is None:
-        return None
+    return None if payload is None else block_of(row, payload)
+
+
+def block_of(row: Row[Any], payload: bytes) -> StoredBlock | None:
+    """Return a block of its row and its payload; None when they contradict each other."""
     block = StoredBlock(row.hash, row.parent, row.token_ids, row.codec, payload, row.crc32)
     return block if _is_bound(block, row.binding) else None
 
@@ -123,13 +136,18 @@ def _is_bound(block: StoredBlock, binding: Any) -> bool:
 
 def _manifest(connection: Connection, row: Row[Any]) -> Manifest | None:
     body = read_blob(connection, "bodies", "body", row.id, size=row.body_size)
-    hashes = _split(row.hashes, row.num_blocks)
+    return manifest_of(row, body)
+
+
+def manifest_of(row: Row[Any], body: bytes | None) -> Manifest | None:
+    """Return a manifest of its row and its body; None when they contradict each other."""
+    hashes = split_hashes(row.hashes, row.num_blocks)
     if body is None or hashes is None or not isinstance(row.num_tokens, int):
         return None
     return Manifest(row.conversation_id, row.branch, row.fingerprint, row.num_tokens, hashes, body)
 
 
-def _split(joined: Any, num: Any) -> tuple[bytes, ...] | None:
+def split_hashes(joined: Any, num: Any) -> tuple[bytes, ...] | None:
     """Take hashes of equal length apart; None when they do not divide evenly."""
     if not isinstance(joined, bytes) or not isinstance(num, int) or num < 0:
         return None

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from app.errors import DatabaseDamagedError, DatabaseError
-from app.store.kv_tables import VERSION, metadata
+from app.store.kv_tables import VERSION, metadata, notes
 from app.store.sqlite_errors import typed_errors
 
 _APPLICATION_ID = 0x52505253
@@ -152,6 +152,7 @@ class KVDatabase:
                 raise DatabaseDamagedError(f"{self.path.name} is damaged or of another version.")
         with self._writer.connect() as connection, connection.begin():
             metadata.create_all(connection)
+            notes.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 

@@ -19,6 +19,7 @@ from app.store import kv_blocks, kv_removal
 from app.store.kv_database import KVDatabase
 from app.store.kv_eviction import EvictionOrder
 from app.store.kv_queue import WriteQueue
+from app.store.kv_replicas import KVReplicas
 from app.store.kv_usage import ConversationUse, usage
 from app.store.kv_writer import KVWriter
 from engine.errors import StoreError
@@ -84,6 +85,7 @@ class KVStore:
         self._writer = KVWriter(
             self._database, self._queue, budget_bytes=budget_bytes, on_notice=on_notice
         )
+        self.replicas = KVReplicas(self._database, self._reading, self._queue.put_command)
         if self._database.was_damaged:
             message = "The stored states were damaged and have been started anew."
             on_notice(Notice("kv_recreated", message))
@@ -93,6 +95,10 @@ class KVStore:
         """Return those of the hashes that are stored. Raises: StoreError."""
         with self._reading() as database, database.reading() as connection:
             return frozenset(kv_blocks.existing(connection, fingerprint, hashes))
+
+    def kept(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
+        """Return the same: nobody else keeps any. Raises: StoreError."""
+        return self.existing(fingerprint, hashes)
 
     def read_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> Iterator[StoredBlock]:
         """Yield the stored blocks in the order asked for; missing ones are left out.

@@ -1,4 +1,4 @@
-"""The tables of kv.db. Large values lie in tables of their own.
+"""The tables of kv.db, which a shared store has too. Large values lie in tables of their own.
 
 SQLite rewrites a whole row when one of its columns changes; counting a hit must not rewrite a
 megabyte of keys and values.
@@ -80,4 +80,27 @@ manifest_blocks = Table(
     Column("block_id", ForeignKey("blocks.id", ondelete="CASCADE"), nullable=False),
     Index("ix_manifest_blocks_block_id", "block_id"),
     sqlite_with_rowid=False,
+)
+
+# What kv.db knows of its replica on a server. A file without these tables is not an older one.
+notes = MetaData()
+
+# A manifest is replicated while updated_at is still its own. remote: its version on the server.
+replicas = Table(
+    "replicas",
+    notes,
+    Column("manifest_id", Integer, primary_key=True),
+    Column("server", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("remote", BigInteger, nullable=False),
+)
+
+# digest: of a conversation's text as it was last sent or taken over; remote: its version then.
+texts = Table(
+    "texts",
+    notes,
+    Column("conversation_id", Text, primary_key=True),
+    Column("server", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("remote", BigInteger, nullable=False),
 )

@@ -136,7 +136,7 @@ class KVWriter:
         return min(free, max(free - spare_bytes, over_budget + PAGE_SIZE)) // PAGE_SIZE
 
     def _run(self) -> None:
-        _lower_priority()
+        lower_priority()
         while True:
             item = self._queue.take(_IDLE_S)
             if item is not None:
@@ -267,7 +267,8 @@ def _refuse(item: Item) -> None:
         item.on_done(False)
 
 
-def _lower_priority() -> None:
+def lower_priority() -> None:
+    """Let everything else go before this thread."""
     # On Linux a priority belongs to a thread; elsewhere it would slow the whole program down.
     if sys.platform == "linux":
         with suppress(OSError):

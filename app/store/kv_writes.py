@@ -33,16 +33,16 @@ def write_job(connection: Connection, job: SnapshotJob, *, limit: Limit) -> Writ
     """
     manifest = job.manifest
     stored = existing(connection, manifest.fingerprint, manifest.block_hashes)
-    manifest_id = _put_manifest(connection, manifest)
+    manifest_id = put_manifest(connection, manifest)
     # Links come before evictions, or room would be made with the very blocks this job relies on.
-    _link(connection, manifest_id, manifest.block_hashes, stored)
+    drop_unnamed(connection, link(connection, manifest_id, manifest.block_hashes, stored))
     new = _new_blocks(job, stored)
     room = make_room(connection, sum(map(cost_of, new)), limit=limit, keep=manifest_id)
     fitting = _fitting(new, room)
     for block in fitting:
         stored[block.hash] = _insert_block(connection, manifest.fingerprint, block)
     if fitting:
-        _link(connection, manifest_id, manifest.block_hashes, stored)
+        drop_unnamed(connection, link(connection, manifest_id, manifest.block_hashes, stored))
     # The estimate leaves out pages that split; what they took is given back at once.
     make_room(connection, 0, limit=limit, keep=manifest_id)
     num_bytes = sum(size_of(block) for block in fitting)
@@ -89,7 +89,8 @@ def timestamp() -> int:
     return time.time_ns() // 1_000
 
 
-def _put_manifest(connection: Connection, manifest: Manifest) -> int:
+def put_manifest(connection: Connection, manifest: Manifest) -> int:
+    """Insert or replace a manifest with its body, without links; return its row id."""
     values = {
         "num_tokens": manifest.num_tokens,
         "num_blocks": len(manifest.block_hashes),
@@ -115,10 +116,13 @@ def _put_manifest(connection: Connection, manifest: Manifest) -> int:
     return int(found)
 
 
-def _link(
+def link(
     connection: Connection, manifest_id: int, hashes: Sequence[bytes], stored: Mapping[bytes, int]
-) -> None:
-    """Make the links of a manifest what it names and what is stored; unnamed blocks go."""
+) -> set[int]:
+    """Make the links of a manifest what it names and what is stored.
+
+    Returns the row ids of the blocks it does not name any more; nothing may name them now.
+    """
     query = select(manifest_blocks.c.position, manifest_blocks.c.block_id).where(
         manifest_blocks.c.manifest_id == manifest_id
     )
@@ -134,7 +138,7 @@ def _link(
     ]
     if fresh:
         connection.execute(insert(manifest_blocks), fresh)
-    drop_unnamed(connection, {before[at] for at in stale})
+    return {before[at] for at in stale}
 
 
 def _unlink(connection: Connection, manifest_id: int, positions: Sequence[int]) -> None:

@@ -41,6 +41,10 @@ class MemoryColdStore:
         """Return those of the hashes that are stored."""
         return frozenset(h for h in hashes if (fingerprint, h) in self.blocks)
 
+    def kept(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
+        """Return the same: nobody else keeps any."""
+        return self.existing(fingerprint, hashes)
+
     def read_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> Iterator[StoredBlock]:
         """Yield the stored blocks in the order asked for; missing ones are left out."""
         for block_hash in hashes:

@@ -321,7 +321,14 @@ class ColdStore(Protocol):
         ...
 
     def existing(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
-        """Return those of the hashes that are stored."""
+        """Return those of the hashes that can be read."""
+        ...
+
+    def kept(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
+        """Return those of the hashes that a job need not bring: they are stored here for good.
+
+        A store may read others as well, which somebody else keeps.
+        """
         ...
 
     def read_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> Iterable[StoredBlock]:

@@ -296,7 +296,7 @@ class SnapshotWriter:
         """Return those that are stored; none where the store cannot tell."""
         assert self._store is not None
         try:
-            return self._store.existing(self._fingerprint, names)
+            return self._store.kept(self._fingerprint, names)
         except StoreError:
             return frozenset()
 

@@ -140,6 +140,27 @@ class SessionPool:
         if session in self._growing:
             self._growing.remove(session)
 
+    def look_again(self, conversation_id: str) -> bool:
+        """Take in branches that came into the store from elsewhere; True when there were any.
+
+        A longer form of a known branch takes its place, unless a reply grows there.
+        """
+        known = self._branches.get(conversation_id)
+        if known is None:
+            return True
+        is_new = False
+        for found in self._stored_sessions(conversation_id):
+            old = next((session for session in known if session.branch == found.branch), None)
+            if old is None:
+                self._register(found)
+            elif not old.is_growing and len(found.token_ids) > len(old.token_ids):
+                self.discard(old)
+                known[known.index(old)] = found
+            else:
+                continue
+            is_new = True
+        return is_new
+
     def bring_back(self, session: Session) -> Match:
         """Make a session's state resident, from the store where it must; return what was found."""
         session.touch()

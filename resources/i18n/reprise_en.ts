@@ -75,4 +75,28 @@
             </translation>
         </message>
     </context>
+    <context>
+        <name>SharedRow</name>
+        <message numerus="yes">
+            <source>%n not on this machine…</source>
+            <translation>
+                <numerusform>%n not on this machine…</numerusform>
+                <numerusform>%n not on this machine…</numerusform>
+            </translation>
+        </message>
+        <message numerus="yes">
+            <source>%n state(s) to be sent.</source>
+            <translation>
+                <numerusform>%n state to be sent.</numerusform>
+                <numerusform>%n states to be sent.</numerusform>
+            </translation>
+        </message>
+        <message numerus="yes">
+            <source>Reachable, %n conversation(s).</source>
+            <translation>
+                <numerusform>Reachable, %n conversation.</numerusform>
+                <numerusform>Reachable, %n conversations.</numerusform>
+            </translation>
+        </message>
+    </context>
 </TS>

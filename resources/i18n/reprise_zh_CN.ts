@@ -16,8 +16,8 @@
             <translation>在您自己的电脑上运行的语言模型，同一段文字绝不读第二遍。</translation>
         </message>
         <message>
-            <source>Nothing is sent anywhere. Your conversations, your models and what the models remember stay in files on this computer.</source>
-            <translation>不会向任何地方发送任何内容。您的对话、模型以及模型记住的一切，都只保存在这台电脑的文件里。</translation>
+            <source>Nothing is sent anywhere, unless you set up a shared store. Your conversations, your models and what the models remember stay in files on this computer.</source>
+            <translation>除非您设置了共享存储，否则不会向任何地方发送任何内容。您的对话、模型以及模型记住的一切，都只保存在这台电脑的文件里。</translation>
         </message>
         <message>
             <source>Free software under the Apache License 2.0. Icons by Lucide, ISC License.</source>
@@ -1392,6 +1392,59 @@
             <source>What is given up first.</source>
             <translation>最先放弃什么。</translation>
         </message>
+        <message>
+            <source>A PostgreSQL server. Your conversations and what models have read of them are sent there, readable for everyone who may read it, so that your other machines can go on with them.</source>
+            <translation>一台 PostgreSQL 服务器。您的对话以及模型已读的内容会发送到那里，任何有权读取它的人都能看到，这样您的其他电脑就能接着聊下去。</translation>
+        </message>
+        <message>
+            <source>Shared store</source>
+            <translation>共享存储</translation>
+        </message>
+    </context>
+    <context>
+        <name>SharedRow</name>
+        <message numerus="yes">
+            <source>%n not on this machine…</source>
+            <translation>
+                <numerusform>%n 个不在这台电脑上…</numerusform>
+            </translation>
+        </message>
+        <message numerus="yes">
+            <source>%n state(s) to be sent.</source>
+            <translation>
+                <numerusform>还有 %n 个状态待发送。</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>A moment…</source>
+            <translation>请稍候…</translation>
+        </message>
+        <message>
+            <source>Bring all of them here</source>
+            <translation>全部取到这里</translation>
+        </message>
+        <message>
+            <source>Connecting…</source>
+            <translation>正在连接…</translation>
+        </message>
+        <message>
+            <source>New chat</source>
+            <translation>新对话</translation>
+        </message>
+        <message numerus="yes">
+            <source>Reachable, %n conversation(s).</source>
+            <translation>
+                <numerusform>可以连接，有 %n 个对话。</numerusform>
+            </translation>
+        </message>
+        <message>
+            <source>Test</source>
+            <translation>测试</translation>
+        </message>
+        <message>
+            <source>Test whether the shared store can be reached</source>
+            <translation>测试共享存储能否连接</translation>
+        </message>
     </context>
     <context>
         <name>ShortcutsDialog</name>
@@ -1936,6 +1989,46 @@
         <message>
             <source>Check the disk it lies on.</source>
             <translation>请检查它所在的磁盘。</translation>
+        </message>
+        <message>
+            <source>Chats go on as without it; it is tried again by itself.</source>
+            <translation>对话照常进行；稍后会自动重试。</translation>
+        </message>
+        <message>
+            <source>Check user, password and sslmode in its address.</source>
+            <translation>请检查地址中的用户名、密码和 sslmode。</translation>
+        </message>
+        <message>
+            <source>Install it: python -m pip install 'psycopg[binary]'</source>
+            <translation>请安装：python -m pip install 'psycopg[binary]'</translation>
+        </message>
+        <message>
+            <source>Is the database there, has it room, may its user create tables?</source>
+            <translation>数据库是否存在、是否有空间、用户能否创建表？</translation>
+        </message>
+        <message>
+            <source>It reads postgresql://user:password@host/database.</source>
+            <translation>其形式为 postgresql://user:password@host/database。</translation>
+        </message>
+        <message>
+            <source>The shared store answers, but cannot be used.</source>
+            <translation>共享存储有应答，但无法使用。</translation>
+        </message>
+        <message>
+            <source>The shared store cannot be reached.</source>
+            <translation>无法连接到共享存储。</translation>
+        </message>
+        <message>
+            <source>The shared store does not let us in.</source>
+            <translation>共享存储拒绝我们登录。</translation>
+        </message>
+        <message>
+            <source>This is no address of a PostgreSQL server.</source>
+            <translation>这不是 PostgreSQL 服务器的地址。</translation>
+        </message>
+        <message>
+            <source>psycopg, which talks to the server, is not installed.</source>
+            <translation>未安装用于与服务器通信的 psycopg。</translation>
         </message>
     </context>
     <context>

@@ -12,6 +12,7 @@ from app.events import AppEvent, ModelLoaded
 from app.paths import app_paths
 from app.services import Services
 from tests.app.fake_engine import FakeEngine, FakeLoader
+from tests.postgres import PostgresServer, find_binaries, make_server
 
 WAIT_S = 5.0
 
@@ -52,3 +53,21 @@ def app(reprise_home: Path) -> Iterator[App]:
     app = App(FakeEngine(Path("model.gguf")))
     yield app
     assert app.services.close(WAIT_S)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; whoever stops or freezes it lets it run again."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL's initdb and pg_ctl are not installed")
+    server = make_server(binaries)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def shared_url(postgres: PostgresServer) -> str:
+    """The address of an empty database."""
+    return postgres.new_database()

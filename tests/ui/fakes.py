@@ -18,7 +18,15 @@ from app.conversation import (
     Role,
     SearchHit,
 )
-from app.events import AppEvent, CacheChanged, ConversationChanged, Listener, ModelInfo, ModelLoaded
+from app.events import (
+    AppEvent,
+    CacheChanged,
+    ConversationChanged,
+    Listener,
+    ModelInfo,
+    ModelLoaded,
+    SharedStoreChanged,
+)
 from app.model_library import ModelEntry
 from app.settings import Settings
 from app.store.kv_store import Compacted, Verified
@@ -428,6 +436,17 @@ class FakePaths:
         return self.home / "models"
 
 
+class FakeShared:
+    """SharedStore without a server."""
+
+    def __init__(self) -> None:
+        self.state = SharedStoreChanged()
+        self.brought: list[str] = []
+
+    def bring(self, conversation_ids: list[str]) -> None:
+        self.brought += conversation_ids
+
+
 class FakeServices:
     """Services for the window: conversations of every badge, a library, no thread."""
 
@@ -439,6 +458,7 @@ class FakeServices:
         self.library = FakeLibrary(() if is_empty else fake_entries())
         self.chat = FakeChat(self.emit)
         self.chats = FakeChats(self.chat)
+        self.shared = FakeShared()
         self.kv = FakeKV([] if is_empty else fake_uses())
         self.is_closed = False
         if not is_empty:

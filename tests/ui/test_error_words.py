@@ -12,7 +12,13 @@ from ui.error_words import notice_words, short_words, words_of
 from ui.translation import Language
 
 # Bases that are never raised themselves, and one that only the load's own caller meets.
-NOT_SHOWN = {"AppError", "EngineError", "DatabaseError", "LoadCancelledError"}
+NOT_SHOWN = {
+    "AppError",
+    "EngineError",
+    "DatabaseError",
+    "SharedStoreError",
+    "LoadCancelledError",
+}
 
 
 def kinds() -> list[str]:

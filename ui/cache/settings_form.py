@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Signal, Slot
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
-from app.events import CacheChanged, ModelInfo
+from app.events import CacheChanged, ModelInfo, SharedStoreChanged
 from app.settings import needs_reload
 from ui.cache import choices
 from ui.cache.codec_check import CodecCheck
 from ui.cache.setting_row import ChoiceRow, SettingRow, SliderRow, SwitchRow
+from ui.cache.shared_row import SharedRow
 from ui.formats import count_text, size_text
 from ui.theme import Theme
 
@@ -38,6 +39,7 @@ EXPERT = (
     "warm_budget_bytes",
     "eviction_order",
     "force_kv_codec",
+    "shared_store_url",
 )
 
 
@@ -62,6 +64,7 @@ class SettingsForm(QWidget):
         self.more.setProperty("kind", "link")
         self.more.toggled.connect(self._unfold)
         self._lay_out()
+        self._share()
         self.retranslate()
 
     def set_model(self, model: ModelInfo | None) -> None:
@@ -76,6 +79,18 @@ class SettingsForm(QWidget):
         self._cache = event
         if is_first:
             self.refresh()
+
+    @Slot(SharedStoreChanged)
+    def show_shared(self, event: SharedStoreChanged) -> None:
+        """Show how it stands with the shared store."""
+        self.shared.show_state(event)
+
+    @property
+    def shared(self) -> SharedRow:
+        """The row of the shared store."""
+        row = self.rows["shared_store_url"]
+        assert isinstance(row, SharedRow)
+        return row
 
     def focus_first(self) -> None:
         """Put the cursor on the first setting."""
@@ -119,7 +134,7 @@ class SettingsForm(QWidget):
         self.accuracy.show_model(self._model)
 
     def _show(self, name: str, row: SettingRow, value: object) -> None:
-        if isinstance(row, SwitchRow):
+        if isinstance(row, SwitchRow | SharedRow):
             row.set_value(value)
         elif isinstance(row, ChoiceRow | SliderRow):
             row.set_choices(self._choices(name), value)
@@ -180,6 +195,7 @@ class SettingsForm(QWidget):
             "force_kv_codec": SwitchRow,
             "hot_budget_bytes": SliderRow,
             "cold_budget_bytes": SliderRow,
+            "shared_store_url": SharedRow,
         }
         rows: dict[str, SettingRow] = {}
         for name in (*PLAIN, *EXPERT):
@@ -188,6 +204,11 @@ class SettingsForm(QWidget):
             rows[name].chosen.connect(partial(self._choose, name))
             rows[name].reset.connect(partial(self._reset, name))
         return rows
+
+    def _share(self) -> None:
+        """Let the row of the shared store speak with it."""
+        self.shared.show_state(self._services.shared.state)
+        self.shared.wanted.connect(self._services.shared.bring)
 
     def _lay_out(self) -> None:
         layout = QVBoxLayout(self)
@@ -278,5 +299,13 @@ class SettingsForm(QWidget):
             "force_kv_codec": (
                 self.tr("Any precision"),
                 self.tr("Even one that fails the check because it loses too much on a model."),
+            ),
+            "shared_store_url": (
+                self.tr("Shared store"),
+                self.tr(
+                    "A PostgreSQL server. Your conversations and what models have read of them "
+                    "are sent there, readable for everyone who may read it, so that your other "
+                    "machines can go on with them."
+                ),
             ),
         }

@@ -1,0 +1,98 @@
+"""Keeps one conversation in step with the shared store: its text both ways, manifests towards us.
+
+Nothing is decided by clocks. A text is sent when it differs from what was last sent or taken over,
+and taken over when its version on the server is another one than then.
+"""
+
+from __future__ import annotations
+
+from app.store.kv_replicas import Key, TextNote
+from app.store.shared_database import SharedDatabase
+from app.store.shared_home import Home
+from app.store.shared_reads import read_manifest, read_text
+from app.store.shared_text import OutgoingText
+from app.store.shared_writes import forget, put_text
+
+
+class Exchange:
+    """One server and one home. Raises: SharedStoreError kinds, StoreError, AppError kinds."""
+
+    def __init__(self, database: SharedDatabase, home: Home, server: str) -> None:
+        self._database = database
+        self._replicas = home.replicas
+        self._texts = home.texts
+        self._catalogue = home.catalogue
+        self._on_arrived = home.on_arrived
+        self._server = server
+
+    def text(self, conversation_id: str, *, is_wanted: bool) -> None:
+        """Exchange a conversation's text. is_wanted: bring it here where it is not."""
+        note = self._replicas.text(conversation_id, self._server)
+        known = self._catalogue.conversation(conversation_id)
+        if self._texts.is_here(conversation_id):
+            self._exchange(conversation_id, note, None if known is None else known.version)
+        elif is_wanted and known is not None:
+            self._bring(conversation_id)
+        elif note is not None:
+            # Deleted here after it was shared: it goes there too. Others keep what they have.
+            with self._database.writing() as connection:
+                forget(connection, conversation_id)
+            self._replicas.forget(conversation_id)
+
+    def states(self, conversation_id: str, remotes: dict[Key, int]) -> None:
+        """Take over the manifests that changed on the server. remotes: versions known so far.
+
+        Their blocks are read when the conversation goes on.
+        """
+        if not self._texts.is_here(conversation_id):
+            return
+        has_arrived = False
+        for known in self._catalogue.manifests(conversation_id):
+            key = (known.fingerprint, known.conversation_id, known.branch)
+            if remotes.get(key) == known.version:
+                continue
+            with self._database.connect() as connection:
+                found = read_manifest(connection, known)
+            if found is not None:
+                remotes[key] = found[1]
+                has_arrived |= self._replicas.receive(found[0], self._server, found[1])
+        if has_arrived:
+            self._on_arrived(conversation_id)
+
+    def _exchange(self, conversation_id: str, note: TextNote | None, version: int | None) -> None:
+        mine = self._texts.outgoing(conversation_id)
+        is_sent = note is not None and mine is not None and note.digest == mine.digest
+        remote = 0 if note is None else note.remote
+        if version is not None and version != remote:
+            remote = self._pull(conversation_id)
+            has_own = mine is not None and not is_sent
+            mine = self._texts.outgoing(conversation_id)
+            if not has_own and mine is not None:
+                self._note(conversation_id, mine, remote)
+                return
+        if mine is not None and not is_sent:
+            self._push(mine, remote)
+
+    def _bring(self, conversation_id: str) -> None:
+        remote = self._pull(conversation_id)
+        mine = self._texts.outgoing(conversation_id)
+        if mine is not None:
+            self._note(conversation_id, mine, remote)
+
+    def _pull(self, conversation_id: str) -> int:
+        """Merge the server's text into ours; return its version, 0 where it is gone."""
+        with self._database.connect() as connection:
+            text = read_text(connection, conversation_id)
+        if text is None:
+            return 0
+        self._texts.merge(conversation_id, text)
+        return text.version
+
+    def _push(self, mine: OutgoingText, remote: int) -> None:
+        with self._database.writing() as connection:
+            version = put_text(connection, mine)
+        # Another machine came in between: what it wrote is taken over next.
+        self._note(mine.id, mine, version if version == remote + 1 else remote)
+
+    def _note(self, conversation_id: str, text: OutgoingText, remote: int) -> None:
+        self._replicas.note_text(conversation_id, self._server, TextNote(text.digest, remote))

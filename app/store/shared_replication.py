@@ -1,0 +1,190 @@
+"""The thread that keeps a shared store and this machine in step: connects, and starts again.
+
+Never asked by the engine thread for anything it would wait for. What is still to be sent stands in
+kv.db, so that ending at any moment loses nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app.errors import (
+    SharedAddressError,
+    SharedDriverMissingError,
+    SharedRefusedError,
+    SharedStoreError,
+    SharedUnusableError,
+)
+from app.store.kv_queue import deadline_after
+from app.store.kv_writer import lower_priority
+from app.store.shared_home import Home
+from app.store.shared_signals import Signals
+from engine.errors import StoreError
+
+if TYPE_CHECKING:
+    from app.store.shared_database import SharedDatabase
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+_FOR_EVER_S = 1e6
+# Of the time to close, what is left for a broken connection to be noticed.
+_LAST_S = 0.3
+# Asking again changes nothing here; the first two want another address or an installation.
+_HOPELESS = (SharedAddressError, SharedDriverMissingError)
+_SLOW = (SharedRefusedError, SharedUnusableError)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far replication is.
+
+    num_attempts: connections tried so far. num_waiting: manifests to be sent, where that is known.
+    is_settled: connected, and nothing is left to be done. error: why there is no connection.
+    """
+
+    is_connected: bool = False
+    num_attempts: int = 0
+    num_waiting: int = 0
+    is_settled: bool = False
+    error: SharedStoreError | None = None
+
+
+class Replication:
+    """One address until it is closed. on_progress is called after every change, on any thread."""
+
+    def __init__(
+        self, url: str, home: Home, on_progress: Callable[[Replication, Progress], None]
+    ) -> None:
+        self.signals = Signals()
+        self._url = url
+        self._home = home
+        self._on_progress = on_progress
+        self._changed = threading.Condition()
+        self._progress = Progress()
+        self._database: SharedDatabase | None = None
+        self._thread = threading.Thread(target=self._run, name="shared-store", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return self._progress
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the thread is still there."""
+        return self._thread.is_alive()
+
+    def wake(self) -> None:
+        """Tell that there may be something new to send; returns at once."""
+        self._set(is_settled=False)
+        self.signals.wake()
+
+    def note(self, conversation_id: str, *, is_wanted: bool = False) -> None:
+        """Tell that a conversation changed here, or is wanted here; returns at once."""
+        self._set(is_settled=False)
+        self.signals.note(conversation_id, is_wanted=is_wanted)
+
+    def wait_settled(self, timeout_s: float) -> Progress:
+        """Wait until nothing is left to be done, or until there is no connection."""
+
+        def is_over() -> bool:
+            now = self._progress
+            return now.is_settled or now.error is not None or not self._thread.is_alive()
+
+        with self._changed:
+            self._changed.wait_for(is_over, max(0.0, timeout_s))
+            return self._progress
+
+    def close(self, timeout_s: float) -> None:
+        """Send what can be sent in that time, give the rest up for now, end the thread."""
+        left = deadline_after(timeout_s)
+        if self._progress.is_connected:
+            self.wait_settled(left() - _LAST_S)
+        self.stop()
+        self._thread.join(max(left(), _LAST_S))
+
+    def stop(self) -> None:
+        """End the thread at its next step, and whatever it waits for; returns at once."""
+        self.signals.stop()
+        with self._changed:
+            if self._database is not None:
+                self._database.cut()
+
+    def _run(self) -> None:
+        lower_priority()
+        pause = _FIRST_PAUSE_S
+        while not self.signals.is_stopped:
+            self._set(num_attempts=self._progress.num_attempts + 1)
+            started = time.monotonic()
+            error = self._connect_and_run()
+            if self.signals.is_stopped:
+                break
+            log.warning("shared store: %s %s", error, error.detail)
+            self._home.catalogue.clear()
+            self._set(is_connected=False, is_settled=False, error=error)
+            pause = _FIRST_PAUSE_S if time.monotonic() - started > _LONGEST_PAUSE_S else pause
+            self._rest(_pause_after(error, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        self._set(is_connected=False)
+        self.signals.close()
+
+    def _connect_and_run(self) -> SharedStoreError:
+        """Keep in step until something goes wrong; return what."""
+        try:
+            # Late: psycopg is an optional part of the installation.
+            from app.store.shared_database import SharedDatabase
+            from app.store.shared_session import SharedSession
+        except ImportError as error:
+            return SharedDriverMissingError(
+                "psycopg is not installed: python -m pip install 'psycopg[binary]'.",
+                detail=str(error),
+            )
+        try:
+            database = SharedDatabase(self._url)
+        except SharedAddressError as error:
+            return error
+        with self._changed:
+            self._database = database
+        try:
+            SharedSession(database, self._home, self.signals, self._note).run()
+        except SharedStoreError as error:
+            return error
+        except StoreError as error:
+            return SharedUnusableError(str(error), detail=error.detail)
+        finally:
+            database.close()
+        return SharedStoreError("The shared store is being closed.")
+
+    def _note(self, num_waiting: int, is_settled: bool) -> None:
+        self._set(is_connected=True, num_waiting=num_waiting, is_settled=is_settled, error=None)
+
+    def _set(self, **changes: object) -> None:
+        with self._changed:
+            before = self._progress
+            self._progress = replace(before, **changes)  # type: ignore[arg-type]
+            self._changed.notify_all()
+        if self._progress != before:
+            self._on_progress(self, self._progress)
+
+    def _rest(self, pause_s: float) -> None:
+        """Leave the server alone; work that comes meanwhile waits."""
+        left = deadline_after(pause_s)
+        while left() and not self.signals.is_stopped:
+            self.signals.wait(left())
+
+
+def _pause_after(error: SharedStoreError, pause_s: float) -> float:
+    if isinstance(error, _HOPELESS):
+        return _FOR_EVER_S
+    return _LONGEST_PAUSE_S if isinstance(error, _SLOW) else pause_s
