@@ -10,16 +10,19 @@ import secrets
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import EngineError, SnapshotError
+from engine.kernels.library import KernelInfo, available
 from engine.kernels.top_k import top_k as native_top_k
 
 _STATE_MAGIC = b"RNG1"
 _MASKED = -torch.inf
 _FEW = 1024
+_TINY = 1e-45
 
 
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
@@ -108,14 +111,18 @@ def apply_presence_frequency_penalty(
     return logits.scatter(-1, token_ids, seen - frequency * counts - presence)
 
 
-def top_k_of(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    """Return the top_k largest of one row in descending order, and their ids.
+def top_k_of(
+    row: Tensor, top_k: int, kernels: KernelInfo | None = None
+) -> tuple[list[float], list[int]]:
+    """Return the top_k largest of a row in descending order, and their ids.
 
-    logits: (1, V) float32. Returns (1, top_k) float32 and (1, top_k) int64.
+    row: (V,) float32. kernels: what is available, None to ask.
     """
-    found = native_top_k(logits[0], top_k) if logits.device.type == "cpu" else None
-    values, ids = found if found is not None else logits[0].topk(top_k)
-    return values[None], ids[None]
+    found = native_top_k(row, top_k, kernels) if row.device.type == "cpu" else None
+    if found is not None:
+        return found
+    values, ids = row.topk(top_k)
+    return values.tolist(), ids.tolist()
 
 
 def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
@@ -129,21 +136,36 @@ def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def sample_sorted(
-    logits: Tensor, generator: torch.Generator, *, top_p: float, min_p: float, temperature: float
+    logits: Sequence[float],
+    generator: torch.Generator,
+    *,
+    top_p: float,
+    min_p: float,
+    temperature: float,
+    mass: float | None = None,
 ) -> int:
-    """Return the place that the rules above and ``sample`` draw from few logits.
+    """Return the place that the rules above and ``sample`` draw from few logits, largest first.
 
-    logits: (1, V) float32 in descending order. generator is advanced.
+    mass: what the probabilities sum to where the largest is 1; None where these are all.
+
+    In plain Python: between two passes over the weights nothing is in the processor's caches, and
+    every operation of torch has to be fetched again. generator is advanced.
     """
-    waits = torch.empty_like(logits).exponential_(generator=generator).numpy()[0]
-    row = logits.numpy()[0]
-    below = row - row[0]
-    relative = np.exp(below)  # numpy: an operation of torch costs more than so few numbers
-    is_kept = relative >= min_p
-    if top_p < 1:
-        is_kept &= relative.cumsum() - relative < top_p * relative.sum()
-    chances = np.exp(below / temperature) / waits
-    return int(np.where(is_kept, chances, 0).argmax())
+    waits = torch.empty(len(logits)).exponential_(generator=generator).tolist()
+    first = logits[0]
+    if mass is None:
+        mass = sum([math.exp(logit - first) for logit in logits])
+    mass_left = top_p * mass if top_p < 1 else math.inf
+    place, best = 0, -1.0
+    for at, (logit, wait) in enumerate(zip(logits, waits, strict=True)):
+        chance = math.exp(logit - first)
+        if mass_left <= 0 or chance < min_p:
+            break
+        mass_left -= chance
+        score = math.exp((logit - first) / temperature) / (wait or _TINY)
+        if score > best:
+            place, best = at, score
+    return place
 
 
 class Sampler:
@@ -160,6 +182,9 @@ class Sampler:
         _check_params(params)
         self._params = params
         self._vocab_size = vocab_size
+        self._kernels = available()
+        penalties = (params.presence_penalty, params.frequency_penalty)
+        self._has_penalties = params.repetition_penalty != 1 or any(penalties)
         self.seed = secrets.randbits(63) if params.seed is None else params.seed % (1 << 63)
         self._generator = torch.Generator().manual_seed(self.seed)
 
@@ -169,24 +194,28 @@ class Sampler:
         logits: (V,) float32. token_ids: what came before; the last penalty_last_n count.
         Raises: EngineError when the model computed no usable numbers.
         """
-        row = self._penalised(logits.detach()[None, : self._vocab_size].float(), token_ids)
-        if self._params.temperature == 0:
-            token = most_likely(row[0])
-            _check_usable(float(row[0, token]))
-            return token
-        candidates, ids, top_p = self._most_likely(row)
-        if ids is None:
-            return self._sample_all(candidates)
-        _check_usable(float(candidates[0, 0]))
+        row = self._usual(logits)
+        if self._has_penalties:
+            row = self._penalised(row, token_ids)
         params = self._params
+        if params.temperature == 0:
+            token = most_likely(row)
+            _check_usable(float(row[token]))
+            return token
+        narrowed = self._narrowed(row)
+        if narrowed is None:
+            return self._sample_all(row[None])
+        values, ids, mass = narrowed
+        _check_usable(values[0])
         place = sample_sorted(
-            candidates,
+            values,
             self._generator,
-            top_p=top_p,
+            top_p=params.top_p,
             min_p=params.min_p,
             temperature=params.temperature,
+            mass=mass,
         )
-        return int(ids[0, place])
+        return ids[place]
 
     def state_bytes(self) -> bytes:
         """Return where the generator stands, so that drawing can go on exactly from here."""
@@ -225,40 +254,53 @@ class Sampler:
         row = apply_min_p(apply_top_p(row, self._params.top_p), self._params.min_p)
         return int(sample(apply_temperature(row, self._params.temperature), self._generator))
 
+    def _usual(self, logits: Tensor) -> Tensor:
+        """Return the logits as a plain row; most are one, and each operation would take time."""
+        if logits.shape[0] > self._vocab_size:
+            logits = logits[: self._vocab_size]
+        is_plain = logits.dtype is torch.float32 and not logits.requires_grad
+        return logits if is_plain else logits.detach().float()
+
     def _penalised(self, row: Tensor, token_ids: Sequence[int]) -> Tensor:
         params = self._params
         last = token_ids[max(0, len(token_ids) - params.penalty_last_n) :]
         if not last:
             return row
+        seen = row[None]
         if params.repetition_penalty != 1:
-            row = apply_repetition_penalty(row, torch.tensor([last]), params.repetition_penalty)
+            seen = apply_repetition_penalty(seen, torch.tensor([last]), params.repetition_penalty)
         if params.presence_penalty or params.frequency_penalty:
-            row = apply_presence_frequency_penalty(
-                row,
+            seen = apply_presence_frequency_penalty(
+                seen,
                 torch.tensor([last]),
                 presence=params.presence_penalty,
                 frequency=params.frequency_penalty,
             )
-        return row
+        return seen[0]
 
-    def _most_likely(self, row: Tensor) -> tuple[Tensor, Tensor | None, float]:
-        """Return the few logits that can be drawn, their ids, and top_p as it holds among them.
+    def _narrowed(self, row: Tensor) -> tuple[list[float], list[int], float | None] | None:
+        """Return the few logits that can be drawn, largest first, their ids, and their mass.
 
-        Without top_k the other rules often leave few tokens as well: then sorting these is enough.
+        Without top_k the other rules often leave few tokens as well: then sorting these is enough,
+        and the mass is that of the whole row (V,). None where it takes the whole row.
         """
         params = self._params
         top_k = params.top_k or _FEW
         is_narrowing = params.top_k > 0 or params.top_p < 1 or params.min_p > 0
-        if top_k >= row.shape[-1] or not is_narrowing:
-            return row, None, params.top_p
-        values, ids = top_k_of(row, top_k)
-        if params.top_k:
-            return values, ids, params.top_p
-        mass = float((values - row.logsumexp(-1)).exp().sum())
-        is_below_min_p = float((values[0, -1] - values[0, 0]).exp()) < params.min_p
-        if mass < params.top_p and not is_below_min_p:
-            return row, None, params.top_p
-        return values, ids, min(1.0, params.top_p / mass)
+        if top_k >= row.shape[0] or not is_narrowing:
+            return None
+        values, ids = top_k_of(row, top_k, self._kernels)
+        if params.top_k or not math.isfinite(values[0]):
+            return values, ids, None
+        whole = _mass(row.cpu().numpy(), values[0])
+        has_mass = _mass(np.array(values, np.float32), values[0]) >= params.top_p * whole
+        is_below_min_p = math.exp(values[-1] - values[0]) < params.min_p
+        return (values, ids, whole) if has_mass or is_below_min_p else None
+
+
+def _mass(logits: npt.NDArray[np.float32], largest: float) -> float:
+    """Return the sum of probabilities, of which the largest is 1."""
+    return float(np.exp(logits - np.float32(largest)).sum())
 
 
 def most_likely(logits: Tensor) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
-
-import torch
 
 from engine.kernels.library import available, load_library
 
@@ -14,18 +13,19 @@ if TYPE_CHECKING:
     from engine.kernels.library import KernelInfo
 
 
-def top_k(row: Tensor, k: int, info: KernelInfo | None = None) -> tuple[Tensor, Tensor] | None:
+def top_k(
+    row: Tensor, k: int, info: KernelInfo | None = None
+) -> tuple[list[float], list[int]] | None:
     """Return the k largest numbers of a row, largest first, and their places, of equals the first.
 
-    row: (V,) float32 on the CPU. 0 < k <= V. info: instruction set, None for the best. Returns (k,)
-    float32 and (k,) int64; None without kernels, and where a number is not finite.
+    row: (V,) float32 on the CPU. 0 < k <= V. info: instruction set, None for the best. None without
+    kernels, and where a number is not finite.
     """
     library, info = load_library(), info or available()
     if library is None or info is None:
         return None
     row = row.contiguous()
-    values, ids = torch.empty(k), torch.empty(k, dtype=torch.long)
-    is_unusable = library.rp_top_k(
-        info.index, row.data_ptr(), len(row), k, values.data_ptr(), ids.data_ptr()
-    )
-    return None if is_unusable else (values, ids)
+    values, places = (ctypes.c_float * k)(), (ctypes.c_int64 * k)()
+    size = row.shape[0]
+    is_unusable = library.rp_top_k(info.index, row.data_ptr(), size, k, values, places)
+    return None if is_unusable else (list(values), list(places))

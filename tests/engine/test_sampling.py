@@ -79,22 +79,21 @@ def test_the_largest_are_found_among_the_largest_runs(
 ):
     if not has_kernels:
         monkeypatch.setenv(*NO_KERNELS)
-    logits = torch.randn(1, vocab_size, generator=torch.Generator().manual_seed(vocab_size))
+    row = torch.randn(vocab_size, generator=torch.Generator().manual_seed(vocab_size))
     for top_k in (1, 7):
-        values, ids = top_k_of(logits, top_k)
-        expected = logits.topk(top_k)
-        assert torch.equal(values, expected.values)
-        assert torch.equal(ids, expected.indices)
+        expected = row.topk(top_k)
+        assert top_k_of(row, top_k) == (expected.values.tolist(), expected.indices.tolist())
 
 
 def test_kernels_draw_the_same_tokens(monkeypatch: pytest.MonkeyPatch):
     generator = torch.Generator().manual_seed(3)
     rows = [torch.randn(49152, generator=generator).mul(3) for _ in range(20)]
     params = SamplingParams(temperature=1.5, top_k=40, top_p=0.9, min_p=0.01, seed=5)
-    samplers = [Sampler(params, 49152) for _ in range(2)]
-    ours = [samplers[0].sample(row, []) for row in rows]
+    native = Sampler(params, 49152)
+    drawn = [native.sample(row, []) for row in rows]
     monkeypatch.setenv(*NO_KERNELS)
-    assert ours == [samplers[1].sample(row, []) for row in rows]
+    plain = Sampler(params, 49152)
+    assert drawn == [plain.sample(row, []) for row in rows]
 
 
 def test_drawing_is_what_torch_draws():
@@ -115,7 +114,9 @@ def test_drawing_from_few_is_what_the_rules_draw(top_p: float, min_p: float, tem
         logits = (torch.randn(1, 40, generator=drawing) * 3).sort(descending=True).values
         ruled = apply_min_p(apply_top_p(logits, top_p), min_p)
         expected = sample(apply_temperature(ruled, temperature), theirs)
-        drawn = sample_sorted(logits, ours, top_p=top_p, min_p=min_p, temperature=temperature)
+        drawn = sample_sorted(
+            logits[0].tolist(), ours, top_p=top_p, min_p=min_p, temperature=temperature
+        )
         assert drawn == int(expected)
 
 
@@ -210,13 +211,18 @@ def test_a_damaged_state_is_refused(state: bytes):
 @pytest.mark.parametrize("top_p", [0.5, 0.9, 1.0])
 @pytest.mark.parametrize("min_p", [0.0, 0.05])
 def test_without_top_k_the_narrowed_draw_keeps_the_same_tokens(top_p: float, min_p: float):
-    logits = torch.randn(1, 5_000, generator=torch.Generator().manual_seed(2)) * 3
+    row = torch.randn(5_000, generator=torch.Generator().manual_seed(2)) * 3
     sampler = Sampler(SamplingParams(top_k=0, top_p=top_p, min_p=min_p, seed=1), 5_000)
-    values, ids, narrowed_p = sampler._most_likely(logits)
-    narrowed = apply_min_p(apply_top_p(values, narrowed_p), min_p)
-    chosen = kept(narrowed)[0]
-    actual = set(chosen) if ids is None else {int(ids[0, i]) for i in chosen}
-    assert actual == set(kept(apply_min_p(apply_top_p(logits, top_p), min_p))[0])
+    found = sampler._narrowed(row)
+    if found is None:
+        assert (top_p, min_p) == (1.0, 0.0)
+        return
+    allowed = set(kept(apply_min_p(apply_top_p(row[None], top_p), min_p))[0])
+    values, ids, mass = found
+    rules = {"top_p": top_p, "min_p": min_p, "temperature": 50.0, "mass": mass}
+    generator = torch.Generator().manual_seed(3)
+    drawn = {ids[sample_sorted(values, generator, **rules)] for _ in range(15 * len(allowed))}
+    assert drawn == allowed
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
