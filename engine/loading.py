@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -67,6 +69,19 @@ class LoadedModel:
         self.file.close()
 
 
+@contextmanager
+def _paused_collector() -> Iterator[None]:
+    """Let nobody look for garbage among a vocabulary's many objects while they are made."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_paused_collector()
 def load(
     file: GGUFFile,
     config: EngineConfig,

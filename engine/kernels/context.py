@@ -200,9 +200,20 @@ class Program:
     def __init__(self) -> None:
         self._ops: list[Op] = []
         self._kept: list[object] = []
-        self.ops: ctypes.Array[Op] = (Op * 0)()
-        self.num_ops = 0
+        self._array: ctypes.Array[Op] | None = None
         self._is_tail = False
+
+    @property
+    def num_ops(self) -> int:
+        """Number of operations."""
+        return len(self._ops)
+
+    @property
+    def ops(self) -> ctypes.Array[Op]:
+        """The operations as the library takes them."""
+        if self._array is None:
+            self._array = (Op * len(self._ops))(*self._ops)
+        return self._array
 
     def add(self, kind: OpKind, args: ctypes.Structure, *kept: object) -> None:
         """Append an operation; ``kept`` lives as long as the program.
@@ -212,8 +223,7 @@ class Program:
         self._ops.append(Op(int(kind), int(self._is_tail), address(args)))
         self._is_tail = self._is_tail or kind is OpKind.SELECT
         self.keep(args, *kept)
-        self.num_ops = len(self._ops)
-        self.ops = (Op * self.num_ops)(*self._ops)
+        self._array = None
 
     def keep(self, *objects: object) -> None:
         """Let what operations point to live as long as the program."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+
 import gguf
 import numpy as np
 import pytest
 import torch
 
+from engine import loading
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import LoadCancelledError, ModelFileError, UnsupportedModelError
@@ -43,6 +47,24 @@ def test_pages_of_an_embedding_that_is_only_looked_up_are_released(
     engine.probe().read([7] * 500)
     engine.unload()
     assert released == [None] + ["token_embd.weight"] * num_releases
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_garbage_is_collected_again_after_loading(tmp_path, monkeypatch, is_sound):
+    path = write_tiny_model(tmp_path / "m.gguf", TinyModel())
+    seen = []
+
+    def looked(file, *arguments):
+        seen.append(gc.isenabled())
+        if not is_sound:
+            raise ModelFileError("no")
+        return fingerprint(file)
+
+    monkeypatch.setattr(loading, "fingerprint", looked)
+    with contextlib.nullcontext() if is_sound else pytest.raises(ModelFileError):
+        Engine.load(path, EngineConfig(num_threads=1)).unload()
+    assert seen == [False]
+    assert gc.isenabled()
 
 
 def with_tensors(monkeypatch, change):
