@@ -1,4 +1,7 @@
-"""Conversations as files for people (Markdown) and for programs (JSON, every branch)."""
+"""Conversations as files for people (Markdown) and for programs (JSON, every branch).
+
+Version 2 of the JSON holds which messages are pinned and what replies left out.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from app.conversation import Conversation, Message, Role
 from app.errors import ExportError
 
 FORMAT = "reprise-conversations"
-VERSION = 1
+VERSION = 2
 
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model", Role.SYSTEM: "System"}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.conversation import LeftOut, MessageStatus, Role
 from app.errors import ImportFormatError
-from app.export import FORMAT
+from app.export import FORMAT, VERSION
 from app.transcript import Transcript, TranscriptMessage, in_order
 
 _SIMPLECHAT_PREFIX = "SimpleChat-"
@@ -71,6 +71,8 @@ def _reader(data: Any) -> Callable[[Any], Iterator[Transcript]] | None:
 
 
 def _own(data: Mapping[str, Any]) -> Iterator[Transcript]:
+    if data.get("version", 1) > VERSION:
+        raise ImportFormatError("This file was written by a newer version of Reprise.")
     for item in data["conversations"]:
         messages = (
             TranscriptMessage(

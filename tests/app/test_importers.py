@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
-from app.conversation import MessageStatus, Role
+from app.conversation import LeftOut, MessageStatus, Role
 from app.errors import ExportError, ImportFormatError
 from app.export import to_json, to_markdown, write_text
 from app.importers import read_file, read_text
@@ -50,6 +51,34 @@ def test_our_own_json_comes_back_with_every_branch(store):
     before = store.conversation(key)
     assert (copy.title, copy.system_prompt, copy.folder) == ("Branches", "Be kind.", "F")
     assert copy.created_at == before.created_at
+
+
+def test_pins_and_what_a_reply_left_out_come_back(store):
+    key = branched(store)
+    ask, first, second = store.messages(key)
+    store.update_message(ask.id, is_pinned=True)
+    out = LeftOut("drop_oldest", (ask.id, first.id), 40, 128, refusal="no_room")
+    store.update_message(second.id, left_out=out)
+    text = to_json([(store.conversation(key), store.messages(key))])
+    assert json.loads(text)["version"] == 2
+    copy = store.add_transcript(*read_text(text))
+    new_ask, new_first, new_second = store.messages(copy.id)
+    assert [message.is_pinned for message in store.messages(copy.id)] == [True, False, False]
+    assert new_second.left_out == replace(out, ids=(new_ask.id, new_first.id))
+    assert new_first.left_out is None
+
+
+def test_a_file_of_the_first_version_is_read_and_one_of_a_newer_program_refused(store):
+    key = branched(store)
+    document = json.loads(to_json([(store.conversation(key), store.messages(key))]))
+    for message in document["conversations"][0]["messages"]:
+        del message["is_pinned"], message["left_out"]
+    (transcript,) = read_text(json.dumps(document | {"version": 1}))
+    copy = store.add_transcript(transcript)
+    assert outline(store, copy.id) == outline(store, key)
+    assert not any(message.is_pinned or message.left_out for message in store.messages(copy.id))
+    with pytest.raises(ImportFormatError, match="newer"):
+        read_text(json.dumps(document | {"version": 3}))
 
 
 def test_markdown_shows_the_branch_and_folds_the_others(store):
