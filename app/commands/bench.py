@@ -28,6 +28,8 @@ def bench(arguments: Namespace) -> int:
     """Measure and print. Raises: CommandError when the peer or a model is missing."""
     if arguments.bench == "interface":
         return _measure_interface(arguments)
+    if arguments.synthetic and arguments.bench != "speed":
+        raise CommandError("Only the speed of a made-up model can be measured.")
     if arguments.peer and find_spec("xllamacpp") is None:
         raise CommandError("The peer is not installed: pip install xllamacpp")
     report = _BENCHES[arguments.bench](arguments)

@@ -101,6 +101,11 @@ def test_the_command_makes_a_model_up_and_removes_it(tiny_shape, capsys, monkeyp
         assert left == (["synthetic-1b.gguf"] if is_kept else [])
 
 
+def test_what_a_made_up_model_says_is_not_measured(capsys):
+    assert run(["bench", "batch", "--synthetic", "1b"], open_window=lambda files: 1) == 1
+    assert "Only the speed" in capsys.readouterr().err
+
+
 def test_a_full_disk_is_said_and_leaves_nothing(tiny_shape, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(9, 9, 1 << 20))
