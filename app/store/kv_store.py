@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from app.store.kv_replicas import KVReplicas
 from app.store.kv_usage import ConversationUse, usage
 from app.store.kv_writer import KVWriter
 from engine.errors import StoreError
+from engine.kernels.checksum import crc32
 from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
 
 _log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class KVStore:
         with self._reading() as database, database.reading() as connection:
             for fingerprint, key, block in kv_blocks.read_all(connection):
                 num_blocks += 1
-                if block is None or zlib.crc32(block.payload) != block.crc32:
+                if block is None or crc32(block.payload) != block.crc32:
                     damaged.append((fingerprint, key))
                 else:
                     num_bytes += len(block.payload)

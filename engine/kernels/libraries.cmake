@@ -9,6 +9,7 @@ find_package(Threads REQUIRED)
 add_library(reprise_kernels MODULE
   src/api.cpp
   src/context.cpp
+  src/crc32.cpp
   src/dispatch.cpp
   src/gguf_blocks.cpp
   src/gguf_rare_blocks.cpp

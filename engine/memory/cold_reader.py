@@ -6,8 +6,6 @@ Whatever fails to verify is dropped from the store and ends the prefix; nothing 
 
 from __future__ import annotations
 
-import zlib
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.errors import StoreError
+from engine.kernels.checksum import crc32
 from engine.memory.prefix_index import HASH_BYTES, chain_hash
 from engine.memory.warm_tier import WarmTier
 
@@ -37,8 +36,8 @@ class Wanted:
     token_ids: bytes
 
 
-def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: bytes) -> bool:
-    """Tell whether a stored block claims to be the one that is wanted, and has its size."""
+def is_sound(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: bytes) -> bool:
+    """Tell whether a stored block is, byte for byte, the one that is wanted."""
     trailer = layout.trailer_offset
     return (
         stored.hash == wanted.hash
@@ -47,12 +46,8 @@ def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: byt
         and len(stored.payload) == layout.slab_bytes
         and stored.payload[trailer : trailer + HASH_BYTES] == wanted.hash
         and chain_hash(wanted.parent, wanted.token_ids, salt) == wanted.hash
+        and crc32(stored.payload) == stored.crc32
     )
-
-
-def has_checksum(payload: bytes | memoryview, crc32: int) -> bool:
-    """Tell whether a payload is, byte for byte, what was stored."""
-    return zlib.crc32(payload) == crc32
 
 
 class ColdReader:
@@ -96,8 +91,11 @@ class ColdReader:
 
         layouts: those a block may have, by codec.
         """
-        for stored, is_warm in self._named_blocks(wanted, layouts, salt):
-            if not is_warm and not has_checksum(stored.payload, stored.crc32):
+        for expected, (stored, is_warm) in zip(wanted, self._read(wanted), strict=False):
+            if stored.hash != expected.hash:
+                return
+            layout = layouts.get(stored.codec)
+            if not is_warm and (layout is None or not is_sound(stored, expected, layout, salt)):
                 self._discard(stored.hash)
                 return
             yield stored
@@ -105,54 +103,18 @@ class ColdReader:
     def load(self, memory: GroupMemory, wanted: Sequence[Wanted]) -> list[Block]:
         """Return open blocks that hold the longest sound run of the wanted ones; each is ours.
 
-        Ends early where the pool is full. Nothing is published. What is verified is what lies in
-        the blocks in the end, by a thread of its own while the next ones are read.
+        Ends early where the pool is full. Nothing is published.
         """
         blocks: list[Block] = []
-        checks: dict[Block, Future[bool]] = {}
         pools = {pool.layout.codec.value: pool for pool in memory.pools}
         layouts = {codec: pool.layout for codec, pool in pools.items()}
-        with ThreadPoolExecutor(1, "checksum") as thread:
-            for stored, is_warm in self._named_blocks(wanted, layouts, memory.salt):
-                block = pools[stored.codec].allocate()
-                if block is None:
-                    break
-                data = fill(block, stored.payload)
-                blocks.append(block)
-                if not is_warm:
-                    checks[block] = thread.submit(has_checksum, data, stored.crc32)
-        return self._only_sound(blocks, checks, wanted)
-
-    def _only_sound(
-        self,
-        blocks: list[Block],
-        checks: Mapping[Block, Future[bool]],
-        wanted: Sequence[Wanted],
-    ) -> list[Block]:
-        """Return the blocks before the first one that failed its check; give the others up."""
-        for at, block in enumerate(blocks):
-            if block in checks and not checks[block].result():
-                self._discard(wanted[at].hash)
-                for unsound in reversed(blocks[at:]):
-                    unsound.pool.release(unsound)
-                return blocks[:at]
+        for stored in self.sound_blocks(wanted, layouts, memory.salt):
+            block = pools[stored.codec].allocate()
+            if block is None:
+                break
+            fill(block, stored.payload)
+            blocks.append(block)
         return blocks
-
-    def _named_blocks(
-        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout], salt: bytes
-    ) -> Iterator[tuple[StoredBlock, bool]]:
-        """Yield the wanted blocks in order, and whether they were warm; checksums are left out.
-
-        Ends at the first that is another one than it should be.
-        """
-        for expected, (stored, is_warm) in zip(wanted, self._read(wanted), strict=False):
-            if stored.hash != expected.hash:
-                return
-            layout = layouts.get(stored.codec)
-            if not is_warm and (layout is None or not is_named(stored, expected, layout, salt)):
-                self._discard(stored.hash)
-                return
-            yield stored, is_warm
 
     def _read(self, wanted: Sequence[Wanted]) -> Iterable[tuple[StoredBlock, bool]]:
         """Yield blocks from the warm tier and the store in order, and whether they were warm."""
@@ -183,12 +145,11 @@ class ColdReader:
             return
 
 
-def fill(block: Block, payload: bytes | memoryview) -> bytes | memoryview:
-    """Copy a slab's bytes into a block; return them where host memory holds them from now on."""
+def fill(block: Block, payload: bytes | memoryview) -> None:
+    """Copy a slab's bytes into a block."""
     slab = block.arena.slab(block.slot)
-    if slab.device.type != "cpu":
+    if slab.device.type == "cpu":
+        # numpy lets other threads run meanwhile.
+        np.copyto(slab.numpy(), np.frombuffer(payload, np.uint8))
+    else:
         slab.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-        return payload
-    # numpy lets other threads run meanwhile.
-    np.copyto(slab.numpy(), np.frombuffer(payload, np.uint8))
-    return block.payload()

@@ -10,10 +10,11 @@ return values, never exceptions.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from engine.kernels.checksum import crc32
 
 if TYPE_CHECKING:
     import numpy as np
@@ -277,7 +278,7 @@ class NewBlock:
             self.token_ids,
             self.codec,
             self.payload,
-            zlib.crc32(self.payload),
+            crc32(self.payload),
         )
 
 

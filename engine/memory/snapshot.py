@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import zlib
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ import torch
 
 from engine.config import KVCodec
 from engine.errors import SnapshotError, StoreError
+from engine.kernels.checksum import crc32
 from engine.memory.interface import Manifest, NewBlock, SnapshotJob
 from engine.memory.packing import bytes_of
 from engine.memory.prefix_index import HASH_BYTES, ROOT, TOKEN_BYTES
@@ -106,7 +106,7 @@ class ManifestBody:
         content = b"".join(
             (header, self.token_ids, hashes, *self.tails, self.states, prefix, self.log)
         )
-        return _PREFIX.pack(MAGIC, len(header), zlib.crc32(content)) + content
+        return _PREFIX.pack(MAGIC, len(header), crc32(content)) + content
 
 
 def _prefix_header(prefix: Prefix) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def unpack_body(body: bytes) -> ManifestBody:
         raise _unusable("its format is unknown")
     _, header_bytes, crc = _PREFIX.unpack_from(body)
     content = memoryview(body)[_PREFIX.size :]
-    if zlib.crc32(content) != crc:
+    if crc32(content) != crc:
         raise _unusable("its checksum differs")
     try:
         header = json.loads(bytes(content[:header_bytes]))

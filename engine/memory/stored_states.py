@@ -6,13 +6,13 @@ what follows them, and the payload is the state (float32 little-endian) and then
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from engine.errors import StoreError
+from engine.kernels.checksum import crc32
 from engine.memory.checkpoints import Checkpoint
 from engine.memory.interface import NewBlock
 from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES, chain_hash, chain_hashes
@@ -109,7 +109,7 @@ class StoredStates:
             and stored.token_ids == named.token_ids
             and len(stored.payload) == 4 * self._state_size + HASH_BYTES
             and stored.payload[-HASH_BYTES:] == named.hash
-            and zlib.crc32(stored.payload) == stored.crc32
+            and crc32(stored.payload) == stored.crc32
         )
 
     def _existing(self, hashes: Sequence[bytes]) -> frozenset[bytes]:

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "context.h"
+#include "crc32.h"
 #include "dispatch.h"
 #include "gguf_blocks.h"
 #include "pack.h"
@@ -88,3 +89,7 @@ RP_EXPORT int32_t rp_top_k(int32_t isa, const float* x, int64_t n, int32_t k, fl
         return 1;
     }
 }
+
+RP_EXPORT int32_t rp_has_crc32() { return rp::has_crc32(); }
+
+RP_EXPORT uint32_t rp_crc32(const uint8_t* data, int64_t n) { return rp::crc32(data, n); }
