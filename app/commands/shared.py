@@ -54,16 +54,17 @@ def report(kv: KVStore) -> SharedReport:
 
 def replicate(kv: KVStore) -> dict[str, int]:
     """Send everything that was not sent yet. Raises: CommandError where there is no server."""
-    with _sharing(kv) as shared:
-        return {"conversations": shared.state.num_conversations}
+    with _sharing(kv):
+        return {"conversations": report(kv).num_conversations}
 
 
 def fetch(kv: KVStore) -> dict[str, int]:
     """Bring every conversation here that is only there. Raises: CommandError."""
     with _sharing(kv) as shared:
         there = [one.id for one in shared.state.elsewhere]
-        shared.bring(there)
-        _settle(shared)
+        if there:
+            shared.bring(there)
+            _settle(shared)
         return {"fetched": len(there) - len(shared.state.elsewhere)}
 
 

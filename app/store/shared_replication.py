@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from app.errors import (
+    AppError,
     SharedAddressError,
     SharedDriverMissingError,
     SharedRefusedError,
     SharedStoreError,
+    SharedUnreachableError,
     SharedUnusableError,
 )
 from app.store.kv_queue import deadline_after
@@ -68,6 +70,8 @@ class Replication:
         self._on_progress = on_progress
         self._changed = threading.Condition()
         self._progress = Progress()
+        # What was told last; who waits must not go on before others have heard of it.
+        self._told = self._progress
         self._database: SharedDatabase | None = None
         self._thread = threading.Thread(target=self._run, name="shared-store", daemon=True)
 
@@ -99,12 +103,12 @@ class Replication:
         """Wait until nothing is left to be done, or until there is no connection."""
 
         def is_over() -> bool:
-            now = self._progress
+            now = self._told
             return now.is_settled or now.error is not None or not self._thread.is_alive()
 
         with self._changed:
             self._changed.wait_for(is_over, max(0.0, timeout_s))
-            return self._progress
+            return self._told
 
     def close(self, timeout_s: float) -> None:
         """Send what can be sent in that time, give the rest up for now, end the thread."""
@@ -160,8 +164,9 @@ class Replication:
             SharedSession(database, self._home, self.signals, self._note).run()
         except SharedStoreError as error:
             return error
-        except StoreError as error:
-            return SharedUnusableError(str(error), detail=error.detail)
+        except (AppError, StoreError) as error:
+            # A database of our own, which may be damaged or busy.
+            return SharedUnreachableError(str(error), detail=error.detail)
         finally:
             database.close()
         return SharedStoreError("The shared store is being closed.")
@@ -171,11 +176,12 @@ class Replication:
 
     def _set(self, **changes: object) -> None:
         with self._changed:
-            before = self._progress
-            self._progress = replace(before, **changes)  # type: ignore[arg-type]
+            progress = self._progress = replace(self._progress, **changes)  # type: ignore[arg-type]
+        # Also where nothing changed here: of what is there something else may be known now.
+        self._on_progress(self, progress)
+        with self._changed:
+            self._told = self._progress
             self._changed.notify_all()
-        if self._progress != before:
-            self._on_progress(self, self._progress)
 
     def _rest(self, pause_s: float) -> None:
         """Leave the server alone; work that comes meanwhile waits."""

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from app.errors import AppError, SharedStoreError
+from app.store.kv_replicas import Unreplicated
 from app.store.shared_database import SharedDatabase, driver
 from app.store.shared_errors import typed_errors
 from app.store.shared_exchange import Exchange
@@ -111,7 +112,7 @@ class SharedSession:
     def _send(self, sender: Sender) -> None:
         while not self._signals.is_stopped:
             num_wakes = self._signals.num_wakes
-            waiting = [one for one in sender.waiting() if one.manifest_id not in self._given_up]
+            waiting = self._to_send(sender)
             # Who woke us after that look brought something that it does not know of.
             has_more = bool(waiting) or num_wakes != self._signals.num_wakes
             self._on_progress(len(waiting), not has_more and not self._signals.has_work())
@@ -122,6 +123,12 @@ class SharedSession:
             except StoreError as error:
                 log.warning("shared store, not sent: %s %s", error, error.detail)
                 self._given_up.add(waiting[0].manifest_id)
+
+    def _to_send(self, sender: Sender) -> list[Unreplicated]:
+        """Return what waits, without what was deleted here: that must not go out again."""
+        waiting = [one for one in sender.waiting() if one.manifest_id not in self._given_up]
+        here = set(self._home.texts.ids()) if waiting else set()
+        return [one for one in waiting if one.conversation_id in here]
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         if not self._signals.has_work():

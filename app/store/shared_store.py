@@ -42,8 +42,9 @@ class SharedStore:
     ) -> None:
         self._texts = texts
         self._on_change = on_change
+        self._replicas = replicas
+        self._on_arrived = on_arrived
         self._catalogue = SharedCatalogue()
-        self._home = Home(replicas, texts, self._catalogue, on_arrived)
         self._lock = threading.Lock()
         self._replication: Replication | None = None
         self._reader: SharedReader | None = None
@@ -57,9 +58,12 @@ class SharedStore:
             self._tell(SharedStoreChanged())
             return
         self._tell(SharedStoreChanged(is_on=True))
+        # One of its own: the thread of the address before may still fill the other one.
+        self._catalogue = SharedCatalogue()
+        home = Home(self._replicas, self._texts, self._catalogue, self._on_arrived)
         with self._lock:
             self._reader = SharedReader(lambda: open_database(url), self._not_read)
-            self._replication = Replication(url, self._home, self._progressed)
+            self._replication = Replication(url, home, self._progressed)
             self._replication.start()
 
     def existing(self, hashes: Sequence[bytes]) -> frozenset[bytes]:
@@ -78,7 +82,9 @@ class SharedStore:
         for block in reader.read(fingerprint, hashes):
             missing.discard(block.hash)
             yield block
-        self._catalogue.drop(missing)
+        # Those of a server that is only slow are still there.
+        if not reader.is_quiet:
+            self._catalogue.drop(missing)
 
     def discard_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> None:
         """Note that blocks that were read from there are damaged."""
@@ -131,7 +137,6 @@ class SharedStore:
             self._ended = [one for one in self._ended if one.is_running] + [replication]
         if reader is not None:
             reader.close()
-        self._catalogue.clear()
 
     def _progressed(self, replication: Replication, progress: Progress) -> None:
         if replication is not self._replication:

@@ -83,10 +83,10 @@ class Home:
 
 @pytest.fixture
 def homes(tmp_path, monkeypatch) -> Iterator[list[Home]]:
-    """Two machines, which know of the conversation "c"."""
+    """Two machines, which know of the conversations "c" and "d"."""
     # A loaded machine of the tests is no slow server.
     monkeypatch.setattr(shared_reader, "WAIT_S", WAIT_S)
-    opened = [Home(tmp_path / name, "c") for name in ("a", "b")]
+    opened = [Home(tmp_path / name, "c", "d") for name in ("a", "b")]
     yield opened
     for home in opened:
         home.close()
@@ -329,6 +329,7 @@ ODD = (
 )
 
 
+@pytest.mark.slow
 def test_whatever_lies_on_the_server_it_harms_nobody(homes, postgres, monkeypatch):
     monkeypatch.setattr(shared_replication, "_SLOW", ())
     blocks = chain("a", 4, size=3_000)
@@ -353,15 +354,17 @@ def test_whatever_lies_on_the_server_it_harms_nobody(homes, postgres, monkeypatc
         home.kv.clear()
 
 
+NUM_WRITTEN = 10_000  # more than are written before the end
 WRITER = """
 import sys
 from pathlib import Path
 from tests.app.store.kv_samples import chain, job
 from tests.app.store.test_shared_store import Home
 
-home = Home(Path(sys.argv[1]))
+names = [f"c{number}" for number in range(10_000)]
+home = Home(Path(sys.argv[1]), *names)
 home.shared.set_url(sys.argv[2])
-for number in range(10_000):
+for number in range(len(names)):
     home.tiers.submit(job(f"c{number}", chain(f"{number}", 10, size=50_000)))
     home.kv.flush(60)
     print(number, flush=True)
@@ -379,7 +382,7 @@ def test_killed_while_replicating_nothing_is_lost(tmp_path, shared_url):
     process.send_signal(signal.SIGKILL)
     process.stdout.close()
     process.wait()
-    home = Home(tmp_path)
+    home = Home(tmp_path, *(f"c{number}" for number in range(NUM_WRITTEN)))
     assert home.kv.flush(WAIT_S)
     kept = {use.conversation_id: use.num_blocks for use in home.kv.usage()}
     assert len(kept) > 10
