@@ -16,7 +16,7 @@ from app.bench.bandwidth import measure_bandwidth
 from app.bench.process import BenchProcess
 from app.bench.speed import SpeedOptions, measure_speed
 from app.bench.synthetic import Shape, SyntheticModelError, synthetic_model, write_synthetic
-from app.cli import run
+from app.cli import parse, run
 from app.paths import app_paths
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -99,6 +99,13 @@ def test_the_command_makes_a_model_up_and_removes_it(tiny_shape, capsys, monkeyp
         assert "found synthetic-1b.gguf" in capsys.readouterr().out
         left = [path.name for path in app_paths().synthetic_models.iterdir()]
         assert left == (["synthetic-1b.gguf"] if is_kept else [])
+
+
+def test_every_size_can_be_asked_for():
+    for name in synthetic.SHAPES:
+        assert parse(["bench", "speed", "--synthetic", name]).synthetic == name
+    with pytest.raises(SystemExit):
+        parse(["bench", "speed", "--synthetic", "huge"])
 
 
 def test_what_a_made_up_model_says_is_not_measured(capsys):
