@@ -85,7 +85,25 @@ def _add_ask(commands: _Commands[argparse.ArgumentParser]) -> None:
         "--n", type=_completions, default=1, metavar="N", help="draw N answers together, at most 64"
     )
     ask.add_argument("--json", action="store_true", help="print one JSON object")
+    ask.add_argument(
+        "--offload-share",
+        type=_offload_share,
+        metavar="S",
+        help="part of the layers on the accelerator, 0 to 1 or auto (else as in the settings)",
+    )
     _add_overflow(ask)
+
+
+def _offload_share(text: str) -> float | str:
+    if text == "auto":
+        return text
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number from 0 to 1 nor auto")
+    return share
 
 
 def _add_chat(commands: _Commands[argparse.ArgumentParser]) -> None:

@@ -52,6 +52,7 @@ def engine_config(settings: Settings, paths: AppPaths) -> EngineConfig:
         warm_budget_bytes=settings.warm_budget_bytes,
         num_threads=settings.num_threads,
         device=settings.device,
+        offload_share=settings.offload_share,
         compute=settings.compute,
         kernels=settings.kernels,
         prefill_chunk=settings.prefill_chunk,

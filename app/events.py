@@ -44,6 +44,7 @@ class ModelInfo:
     can_roll: whether a full context can go on as a rolling window. kv_bytes_per_token: by codec
     name. compute: what runs, e.g. "native AVX2" or "torch float32".
     codec_accuracy: what kv_codec costs; None where that is nothing by construction.
+    accelerator: the device that layers could be on, "" without one. num_offloaded: those that are.
     """
 
     path: str
@@ -63,6 +64,9 @@ class ModelInfo:
     load_ms: float
     codec_accuracy: CodecAccuracy | None = None
     can_roll: bool = True
+    accelerator: str = ""
+    num_layers: int = 0
+    num_offloaded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class Services:
     """The application without a window.
 
     Opening reads settings and databases but never imports torch; the engine thread does that when
-    a model is loaded. Raises: DatabaseError kinds when chats.db cannot be used.
+    a model is loaded. wishes: what this run wants otherwise than the settings say.
+    Raises: DatabaseError kinds when chats.db cannot be used.
     """
 
     def __init__(self, paths: AppPaths, *, loader: LoadEngine = load_engine) -> None:
@@ -59,6 +60,7 @@ class Services:
         self._unheard: list[AppEvent] = []
         self._scans: list[threading.Thread] = []
         self.settings = SettingsStore(paths.settings)
+        self.wishes: Callable[[Settings], Settings] = lambda settings: settings
         self.chats = ChatStore(paths.chats, on_notice=self._emit)
         self.kv = open_kv_store(self.settings.value, paths, on_notice=self._emit)
         self.shared = SharedStore(
@@ -97,7 +99,7 @@ class Services:
 
     def engine_config(self) -> EngineConfig:
         """Return the engine's part of the settings."""
-        return engine_config(self.settings.value, self.paths)
+        return engine_config(self.wishes(self.settings.value), self.paths)
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """Stop, save what is pending within timeout_s, close the files; False when cut short."""

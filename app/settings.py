@@ -178,7 +178,8 @@ class Settings:
 
     # The machine
     num_threads: int | None = _setting(None, Range(1, 512, optional=True), reload=True)
-    device: str = _setting("cpu", Text(32), reload=True)
+    device: str = _setting("auto", Text(32), reload=True)
+    offload_share: float | None = _setting(0.0, Range(0.0, 1.0, optional=True), reload=True)
     compute: str = _setting("auto", Choice(("auto", "float32", "bfloat16")), reload=True)
     kernels: bool = _setting(True, Flag(), reload=True)
     prefill_chunk: int = _setting(128, Range(16, 4096), reload=True)

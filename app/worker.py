@@ -431,4 +431,7 @@ def model_info(engine: Engine, accuracy: CodecAccuracy | None = None) -> ModelIn
         load_ms=info.load_ms,
         codec_accuracy=accuracy,
         can_roll=info.can_roll,
+        accelerator=info.accelerator,
+        num_layers=sum(count for _, count in info.devices),
+        num_offloaded=sum(count for device, count in info.devices if device != "cpu"),
     )

@@ -49,6 +49,10 @@ class EngineConfig:
         memory is host memory.
     prefill_chunk: most tokens evaluated between two chances to cancel.
     num_threads: None takes the number of physical cores.
+    device: "cpu", "auto" for the accelerator that torch finds, or another one by torch's name.
+    offload_share: part of the layers, counted from the last one, that lives there with its keys and
+        values; the CPU computes the others. None: as many as fit into its free memory. Native
+        kernels run where no layer is offloaded.
     compute: "auto" measures at first load; "float32" and "bfloat16" force the torch path's dtype.
     kernels: False keeps to the torch path even where native kernels are built.
     cache_dir: where measurements of this machine are kept; None measures at every load.
@@ -62,6 +66,7 @@ class EngineConfig:
     prefill_chunk: int = 128
     num_threads: int | None = None
     device: str = "cpu"
+    offload_share: float | None = None
     compute: str = "auto"
     kernels: bool = True
     cache_dir: Path | None = None

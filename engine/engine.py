@@ -6,13 +6,12 @@ Not thread-safe: one thread owns it. Knows neither Qt nor SQL.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-
-import torch
 
 from engine.batch import Batch
 from engine.config import (
@@ -24,6 +23,7 @@ from engine.config import (
     SamplingParams,
 )
 from engine.decoder import Decoder
+from engine.device import find_accelerator
 from engine.errors import EngineError
 from engine.events import BatchEvent, GenerateEvent, LoadProgress, OverflowQuestion
 from engine.generation import Clock, Generation, Prompt
@@ -55,7 +55,8 @@ class EngineInfo:
     """What is loaded and how it runs.
 
     kv_bytes_per_token: by codec name. can_roll: whether a full context can go on as a rolling
-    window.
+    window. devices: on which devices layers are, and how many. accelerator: the device beside the
+    CPU that they could be on, "" without one.
     """
 
     path: Path
@@ -68,6 +69,8 @@ class EngineInfo:
     trained_context_length: int
     has_chat_template: bool
     can_roll: bool
+    devices: tuple[tuple[str, int], ...]
+    accelerator: str
     kv_codec: str
     kv_bytes_per_token: dict[str, int]
     block_size: int
@@ -306,7 +309,7 @@ class Engine:
         spec = loaded.config.memory_spec(loaded.fingerprint)
         if kv_codec is not None:
             own = replace(self._config, kv_codec=kv_codec, context_length=loaded.context_length)
-            memory = build_memory(spec, own)
+            memory = build_memory(spec, own, placement=loaded.placement)
         layers = [group.layers[0] for group in spec.groups]
         return Probe(memory, loaded.runner, self._config.prefill_chunk, table_layers=layers)
 
@@ -325,7 +328,7 @@ class Engine:
         loaded = self._loaded
         if isinstance(loaded.runner, TorchRunner):
             return loaded.runner
-        return TorchRunner(self._lazy_model(), torch.device(self._config.device), "torch")
+        return TorchRunner(self._lazy_model(), "torch")
 
     def _lazy_model(self) -> Model:
         """Return the model as torch sees it; weights are unpacked where they are used."""
@@ -388,6 +391,8 @@ def _info(loaded: LoadedModel, config: EngineConfig, *, can_roll: bool) -> Engin
         trained_context_length=loaded.config.context_length,
         has_chat_template=not loaded.template.is_fallback,
         can_roll=can_roll,
+        accelerator=str(find_accelerator(config.device) or ""),
+        devices=tuple((str(d), n) for d, n in Counter(loaded.placement.layers).items()),
         kv_codec=config.kv_codec.value,
         kv_bytes_per_token=loaded.kv_bytes_per_token,
         block_size=config.block_size,

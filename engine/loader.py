@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _HASHED_KEYS = ("general.architecture", "tokenizer.ggml.model", "tokenizer.ggml.
 def load_model(
     file: GGUFFile,
     config: ModelConfig,
-    compute: Compute,
+    compute: Compute | Sequence[Compute],
     *,
     is_lazy: bool = False,
     on_progress: Callable[[LoadProgress], None] = lambda progress: None,
@@ -37,8 +37,9 @@ def load_model(
 ) -> Model:
     """Build the model of a file.
 
-    is_lazy: leave every matrix in the file until torch first multiplies with it; right where native
-    kernels do the work. The file's mapping must stay open as long as the model lives.
+    compute: of all layers, or of each. is_lazy: leave every matrix in the file until torch first
+    multiplies with it; right where native kernels do the work. The file's mapping must stay open as
+    long as the model lives.
     Raises: UnsupportedModelError for an architecture, tensor type or tensor that is not supported;
     ModelFileError naming a tensor that is missing or wrongly shaped; LoadCancelledError.
     """
@@ -46,7 +47,8 @@ def load_model(
     if architecture is None:
         message = f"Models of the {config.architecture} family are not supported yet."
         raise UnsupportedModelError(message, detail=f"supported: {', '.join(ARCHITECTURES)}")
-    weights = Weights(file, _fitted(file, compute))
+    computes = [compute] * config.num_hidden_layers if isinstance(compute, Compute) else compute
+    weights = Weights(file, _fitted(file, computes))
     model = architecture(config, weights)
     weights.finish()
     if not is_lazy:
@@ -72,12 +74,20 @@ def fingerprint(file: GGUFFile) -> bytes:
     return digest.digest()
 
 
-def _fitted(file: GGUFFile, compute: Compute) -> Compute:
+def _fitted(file: GGUFFile, computes: Sequence[Compute]) -> list[Compute]:
     """Adapt the choice to this machine's memory; other devices report their own shortage."""
-    if compute.device.type != "cpu":
-        return compute
-    num_weights = sum(math.prod(info.shape) for info in file.tensors.values())
-    return fit_compute(compute, num_weights, free_memory_bytes())
+    is_host = [compute.device.type == "cpu" for compute in computes]
+    elsewhere = tuple(f"blk.{layer}." for layer, here in enumerate(is_host) if not here)
+    num_weights = sum(
+        math.prod(info.shape)
+        for name, info in file.tensors.items()
+        if not name.startswith(elsewhere)
+    )
+    free_bytes = free_memory_bytes()
+    return [
+        fit_compute(compute, num_weights, free_bytes) if here else compute
+        for compute, here in zip(computes, is_host, strict=True)
+    ]
 
 
 def _materialize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,8 @@ from engine.model_name import model_name
 from engine.models import Model
 from engine.native_runner import NativeRunner
 from engine.native_support import is_float
-from engine.quant.choose import choose_compute
+from engine.offload import computes_of, place_layers
+from engine.placement import CPU, Placement
 from engine.quant.linear import Compute
 from engine.runner import Runner, TorchRunner
 from engine.text.chat_template import ChatTemplate
@@ -57,6 +58,7 @@ class LoadedModel:
     template: ChatTemplate
     memory: Memory
     runner: Runner
+    placement: Placement
     context_length: int
     num_threads: int
     kv_bytes_per_token: dict[str, int]
@@ -104,7 +106,11 @@ def load(
         file.forget(key)
     spec = model_config.memory_spec(model_fingerprint)
     context_length = _context_length(config, model_config)
-    runner = _load_runner(file, config, model_config, num_threads, on_progress, is_cancelled)
+    sized = replace(config, context_length=context_length)
+    placement = place_layers(file, spec, sized, model_config.num_hidden_layers)
+    runner = _load_runner(
+        file, config, model_config, placement, num_threads, on_progress, is_cancelled
+    )
     return LoadedModel(
         file=file,
         config=model_config,
@@ -114,8 +120,9 @@ def load(
         fingerprint=model_fingerprint,
         tokenizer=tokenizer,
         template=ChatTemplate.from_gguf(file),
-        memory=build_memory(spec, replace(config, context_length=context_length), store=store),
+        memory=build_memory(spec, sized, store=store, placement=placement),
         runner=runner,
+        placement=placement,
         context_length=context_length,
         num_threads=num_threads,
         kv_bytes_per_token={
@@ -129,13 +136,14 @@ def _load_runner(
     file: GGUFFile,
     config: EngineConfig,
     model_config: ModelConfig,
+    placement: Placement,
     num_threads: int,
     on_progress: Callable[[LoadProgress], None],
     is_cancelled: Callable[[], bool],
 ) -> Runner:
-    """Take the native kernels where they know the model and the codec, else torch."""
+    """Take the native kernels on the CPU where they know model and codec, else torch."""
     try:
-        if config.kernels and config.device == "cpu":
+        if config.kernels and placement.is_on_cpu:
             lazy = load_model(file, model_config, Compute(), is_lazy=True)
             if NativeRunner.supports(lazy, config.kv_codec):
                 on_progress(LoadProgress(0.5, "kernels"))
@@ -147,16 +155,25 @@ def _load_runner(
                 )
                 file.release_pages()
                 return runner
-        compute = choose_compute(config.compute, config.device, config.cache_dir)
+        computes = computes_of(placement, config)
         model = load_model(
-            file, model_config, compute, on_progress=on_progress, is_cancelled=is_cancelled
+            file, model_config, computes, on_progress=on_progress, is_cancelled=is_cancelled
         )
     except (MemoryError, RuntimeError) as error:  # torch reports a failed allocation so
         raise OutOfMemoryError(
             "There is not enough memory for this model.", detail=str(error)
         ) from error
-    description = f"torch {str(compute.dtype).removeprefix('torch.')}"
-    return TorchRunner(model, torch.device(config.device), description)
+    return TorchRunner(model, _description(computes))
+
+
+def _description(computes: Sequence[Compute]) -> str:
+    """Name what torch computes with, and where it is not all on the CPU."""
+    parts = []
+    for compute, count in Counter(computes).items():
+        dtype = str(compute.dtype).removeprefix("torch.")
+        where = "" if compute.device == CPU else f" on {compute.device}"
+        parts.append(f"{dtype}{where}" if count == len(computes) else f"{count} x {dtype}{where}")
+    return f"torch {', '.join(parts)}"
 
 
 def _release_embedding(file: GGUFFile, model: Model) -> Callable[[], None]:

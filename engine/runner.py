@@ -47,9 +47,8 @@ class Runner(Protocol):
 class TorchRunner:
     """The oracle: the model as written in ``engine/models``, evaluated by torch."""
 
-    def __init__(self, model: Model, device: torch.device, description: str) -> None:
+    def __init__(self, model: Model, description: str) -> None:
         self._model = model
-        self._device = device
         self.description = description
 
     def forward(
@@ -72,11 +71,11 @@ class TorchRunner:
     ) -> Tensor:
         """Evaluate a placed batch; return the logits (B, V) float32 of its rows logit_rows."""
         ids, at, rows = (
-            torch.tensor(list(numbers), dtype=torch.long, device=self._device)
+            torch.tensor(list(numbers), dtype=torch.long)
             for numbers in (token_ids, positions, logit_rows)
         )
         logits: Tensor = self._model(ids, at, view, rows)
-        return logits
+        return logits.cpu()
 
     def close(self) -> None:
         """Nothing is held that the garbage collector does not give back."""

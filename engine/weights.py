@@ -7,6 +7,8 @@ here except vectors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from engine.errors import ModelFileError, UnsupportedModelError
@@ -17,19 +19,36 @@ from engine.quant.linear import Compute, QuantEmbedding, QuantExperts, QuantLine
 
 
 class Weights:
-    """Tensors whose names begin with prefix. Names are given without ".weight"."""
+    """Tensors whose names begin with prefix. Names are given without ".weight".
 
-    def __init__(self, file: GGUFFile, compute: Compute) -> None:
-        self.compute = compute
+    computes: what each layer computes with; what comes before the layers goes with the first one.
+    """
+
+    def __init__(self, file: GGUFFile, computes: Sequence[Compute]) -> None:
+        self.compute = computes[0]
+        self._computes = computes
         self._file = file
         self._prefix = ""
         self._taken: set[str] = set()
 
     def scope(self, prefix: str) -> Weights:
         """Return a view on the tensors below a prefix; what it takes is taken here too."""
-        child = Weights(self._file, self.compute)
+        child = Weights(self._file, self._computes)
+        child.compute = self.compute
         child._prefix = self._prefix + prefix
         child._taken = self._taken
+        return child
+
+    def layer(self, number: int) -> Weights:
+        """Return a view on the tensors of one layer, for the device it is on."""
+        child = self.scope(f"blk.{number}.")
+        child.compute = self._computes[number]
+        return child
+
+    def behind_layers(self) -> Weights:
+        """Return a view on the same tensors, for the device of the last layer."""
+        child = self.scope("")
+        child.compute = self._computes[-1]
         return child
 
     def has(self, name: str) -> bool:

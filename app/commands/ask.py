@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def ask(arguments: Namespace) -> int:
     Raises: CommandError, DatabaseError kinds.
     """
     with terminal_session(_warn) as session:
+        _wish(session, arguments.offload_share)
         conversation_id = _conversation(session.services.chats, arguments)
         session.services.chat.open(conversation_id)  # whoever asks here reads the answer here
         model = session.load(Path(arguments.model) if arguments.model else None)
@@ -39,6 +41,14 @@ def ask(arguments: Namespace) -> int:
         if arguments.json:
             print(json.dumps(_as_json(finished, model), ensure_ascii=False))
         return 0
+
+
+def _wish(session: TerminalSession, offload_share: float | str | None) -> None:
+    """Want another share for this run than the settings say; None is theirs."""
+    if offload_share is None:
+        return
+    share = None if isinstance(offload_share, str) else offload_share
+    session.services.wishes = partial(replace, offload_share=share)
 
 
 def _ask_for_several(

@@ -33,7 +33,7 @@ def doctor(arguments: Namespace) -> int:
 def _machine(paths: AppPaths) -> dict[str, Any]:
     import torch
 
-    from engine.device import choose_threads, free_memory_bytes
+    from engine.device import choose_threads, find_accelerator, free_memory_bytes
     from engine.kernels import available
     from engine.quant.choose import choose_compute
 
@@ -48,6 +48,7 @@ def _machine(paths: AppPaths) -> dict[str, Any]:
         "torch": torch.__version__,
         "torch computes in": str(compute.dtype).removeprefix("torch."),
         "native kernels": _kernels(available()),
+        "accelerator": str(find_accelerator("auto") or "none"),
         "home": str(paths.data),
         "models": str(paths.models),
     }

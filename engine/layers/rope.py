@@ -32,6 +32,10 @@ class Rotation:
     cis: Tensor
     style: RopeStyle
 
+    def on(self, device: torch.device) -> Rotation:
+        """Return the same on a device."""
+        return Rotation(self.cis.to(device), self.style)
+
     def apply_(self, x: Tensor) -> None:
         """Rotate the first dim numbers of every head in place. x: (T, heads, D) float32."""
         half = self.cis.shape[-1]
@@ -47,7 +51,7 @@ class Rotation:
 
 
 class RotaryEmbedding:
-    """The angles of one configuration.
+    """The angles of one configuration, computed on the CPU: not every device has float64.
 
     factors: (dim / 2,) divisors of the frequencies from the file (``rope_freqs``), or None.
     """
@@ -58,11 +62,10 @@ class RotaryEmbedding:
         style: RopeStyle,
         *,
         factors: Tensor | None = None,
-        device: torch.device,
     ) -> None:
         self.config = config
         self.style = style
-        self.frequencies = frequencies(config, factors).to(device)
+        self.frequencies = frequencies(config, factors)
         self.magnitude = config.magnitude
 
     def __call__(self, positions: Tensor) -> Rotation:

@@ -1,5 +1,6 @@
 """Memory of blocks as it comes from the system: runs of slabs, zeroed before they are used again.
 
+A slab may lie on several devices, with some of its layers on each; together its parts are one.
 Knows bytes only: not who owns a slab, nor what it means. One thread only.
 """
 
@@ -7,10 +8,13 @@ from __future__ import annotations
 
 import mmap
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
+from engine.memory.codec import BlockLayout
 from engine.memory.prefix_index import HASH_BYTES
 from engine.pages import new_pages, provide
 
@@ -19,70 +23,75 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from engine.memory.codec import BlockLayout
 
+@dataclass(frozen=True, slots=True)
+class SlabPart:
+    """The layers of a slab that lie on one device.
 
-class Arena:
-    """A run of slabs in one allocation, zeroed and page-aligned.
-
-    planes: one list per plane of the layout; its entries, one per layer, are views of shape
-    (N, K, block_size, width).
+    first_slot: how many layers of the slab come before them. layout: of these layers alone.
     """
 
-    def __init__(self, layout: BlockLayout, num_blocks: int, device: torch.device) -> None:
-        self.layout = layout
-        self.num_blocks = num_blocks
-        self.slab_bytes = layout.slab_bytes
-        num_bytes = num_blocks * layout.slab_bytes
-        self._pages = new_pages(num_bytes) if device.type == "cpu" else None
-        self.raw = _tensor_over(self._pages, num_bytes, device)
-        views = [
-            plane.view(self.raw, num_blocks, layout.num_layers, layout.slab_bytes)
-            for plane in layout.planes
+    device: torch.device
+    first_slot: int
+    layout: BlockLayout
+
+    @property
+    def slots(self) -> slice:
+        """Return which of the slab's layers they are."""
+        return slice(self.first_slot, self.first_slot + self.layout.num_layers)
+
+    def spans(self, whole: BlockLayout) -> Iterator[tuple[int, int, int]]:
+        """Yield start in the whole slab, start in this part, and length in bytes of each run.
+
+        whole: the layout of all layers.
+        """
+        for kind in range(0, len(whole.planes), 2):
+            plane, own = whole.planes[kind], self.layout.planes[kind]
+            start = plane.offset + self.first_slot * plane.layer_stride
+            yield start, own.offset, self.layout.num_layers * own.layer_stride
+
+
+class Section:
+    """What an arena has on one device.
+
+    planes: one list per plane of the part's layout; its entries, one per layer, are views of shape
+    (N, K, block_size, width). whole_planes: the same of all its layers, (N, L, ...).
+    """
+
+    def __init__(self, part: SlabPart, num_blocks: int) -> None:
+        self.part = part
+        self.slab_bytes = part.layout.slab_bytes
+        num_bytes = num_blocks * self.slab_bytes
+        self._pages = new_pages(num_bytes) if part.device.type == "cpu" else None
+        self.raw = _tensor_over(self._pages, num_bytes, part.device)
+        self.whole_planes = [
+            plane.view(self.raw, num_blocks, part.layout.num_layers, self.slab_bytes)
+            for plane in part.layout.planes
         ]
-        self.whole_planes = views
-        self.planes: list[list[Tensor]] = [list(view.unbind(1)) for view in views]
-        self.free = list(range(num_blocks))
-        self.dirty = bytearray(num_blocks)
+        self.planes: list[list[Tensor]] = [list(view.unbind(1)) for view in self.whole_planes]
+        self._address = 0 if self._pages is None else self.raw.data_ptr()
 
-    def clean(self, slot: int) -> None:
-        """Zero a slab that was used before; it is in use from now on."""
-        if self.dirty[slot]:
-            _clear(self.slab(slot))
-        self.dirty[slot] = 1
-
-    def write_trailer(self, slot: int, block_hash: bytes) -> None:
-        """Write the hash of a slab's block behind its numbers; b"" while it is open."""
-        content = bytearray(block_hash.ljust(HASH_BYTES, b"\0"))
-        start = self.layout.trailer_offset
-        trailer = torch.frombuffer(content, dtype=torch.uint8)
-        self.slab(slot)[start : start + HASH_BYTES] = trailer
+    def address(self, slot: int) -> int:
+        """Return where a slab begins in host memory; 0 on another device."""
+        return self._address and self._address + slot * self.slab_bytes
 
     def slab(self, slot: int) -> Tensor:
         """Return the bytes of one slab."""
         return self.raw[slot * self.slab_bytes : (slot + 1) * self.slab_bytes]
 
-    def provide(self, num_blocks: int) -> int:
-        """Have the system provide the memory of free slabs now; return of how many, at most asked.
-
-        The first ones, which are used first.
-        """
-        slots = sorted(self.free)[:num_blocks]
+    def provide(self, slots: Sequence[int]) -> None:
+        """Have the system provide the memory of some slabs, ascending, now."""
         if self._pages is not None:
             for first, last in _runs(slots):
                 provide(self._pages, first * self.slab_bytes, (last + 1) * self.slab_bytes)
-        return len(slots)
 
-    def give_back_free(self) -> int:
-        """Let the system have the pages of free slabs until they are used again; return bytes."""
+    def give_back(self, first: int, end: int) -> int:
+        """Let the system have whole pages of the slabs first..end, then zero; return their bytes.
+
+        0, and nothing is zeroed, where there are none.
+        """
         if self._pages is None or not _GIVES_BACK_PAGES:
             return 0
-        stale = sorted(slot for slot in self.free if self.dirty[slot])
-        return sum(self._give_back(first, last + 1) for first, last in _runs(stale))
-
-    def _give_back(self, first: int, end: int) -> int:
-        """Zero the slabs first..end; their whole pages are zeroed by giving them back."""
-        assert self._pages is not None
         start, stop = first * self.slab_bytes, end * self.slab_bytes
         page_start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         page_stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
@@ -91,8 +100,88 @@ class Arena:
         self._pages.madvise(mmap.MADV_DONTNEED, page_start, page_stop - page_start)
         _clear(self.raw[start:page_start])
         _clear(self.raw[page_stop:stop])
-        self.dirty[first:end] = bytes(end - first)
         return page_stop - page_start
+
+
+class Arena:
+    """A run of slabs, one allocation on every device they lie on, zeroed and page-aligned.
+
+    layout: of a whole slab. sections: by device, in the order of their layers.
+    """
+
+    def __init__(self, layout: BlockLayout, parts: Sequence[SlabPart], num_blocks: int) -> None:
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.sections = [Section(part, num_blocks) for part in parts]
+        self.free = list(range(num_blocks))
+        self.dirty = bytearray(num_blocks)
+
+    def clean(self, slot: int) -> None:
+        """Zero a slab that was used before; it is in use from now on."""
+        if self.dirty[slot]:
+            for section in self.sections:
+                _clear(section.slab(slot))
+        self.dirty[slot] = 1
+
+    def write_trailer(self, slot: int, block_hash: bytes) -> None:
+        """Write the hash of a slab's block behind its numbers; b"" while it is open."""
+        content = bytearray(block_hash.ljust(HASH_BYTES, b"\0"))
+        for section in self.sections:
+            start = section.part.layout.trailer_offset
+            target = section.slab(slot)[start : start + HASH_BYTES]
+            target.copy_(torch.frombuffer(content, dtype=torch.uint8))
+
+    def addresses(self, slot: int) -> tuple[int, ...]:
+        """Return where a slab begins in host memory, for every device it lies on; else 0."""
+        return tuple(section.address(slot) for section in self.sections)
+
+    def payload(self, slot: int) -> memoryview:
+        """Return the bytes of a whole slab; without a copy where it lies on the CPU alone."""
+        if len(self.sections) == 1:
+            return self.sections[0].slab(slot).cpu().numpy().data
+        whole = bytearray(self.layout.slab_bytes)
+        for section in self.sections:
+            data = section.slab(slot).cpu().numpy()
+            for start, own, length in section.part.spans(self.layout):
+                whole[start : start + length] = data[own : own + length].data
+            trailer, own = self.layout.trailer_offset, section.part.layout.trailer_offset
+            whole[trailer : trailer + HASH_BYTES] = data[own : own + HASH_BYTES].data
+        return memoryview(whole)
+
+    def fill(self, slot: int, payload: bytes | memoryview) -> None:
+        """Copy the bytes of a whole slab into one."""
+        if len(self.sections) == 1:
+            _write(self.sections[0].slab(slot), payload)
+            return
+        for section in self.sections:
+            slab = section.slab(slot)
+            for start, own, length in section.part.spans(self.layout):
+                _write(slab[own : own + length], payload[start : start + length])
+
+    def provide(self, num_blocks: int) -> int:
+        """Have the system provide the memory of free slabs now; return of how many, at most asked.
+
+        The first ones, which are used first.
+        """
+        slots = sorted(self.free)[:num_blocks]
+        for section in self.sections:
+            section.provide(slots)
+        return len(slots)
+
+    def give_back_free(self) -> int:
+        """Let the system have the pages of free slabs until they are used again; return bytes."""
+        stale = sorted(slot for slot in self.free if self.dirty[slot])
+        return sum(self._give_back(first, last + 1) for first, last in _runs(stale))
+
+    def _give_back(self, first: int, end: int) -> int:
+        given = [section.give_back(first, end) for section in self.sections]
+        if all(given):
+            self.dirty[first:end] = bytes(end - first)
+        return sum(given)
+
+
+# Elsewhere pages given back need not read as zeros afterwards.
+_GIVES_BACK_PAGES = sys.platform == "linux"
 
 
 def _clear(slab: Tensor) -> None:
@@ -103,8 +192,12 @@ def _clear(slab: Tensor) -> None:
         slab.zero_()
 
 
-# Elsewhere pages given back need not read as zeros afterwards.
-_GIVES_BACK_PAGES = sys.platform == "linux"
+def _write(target: Tensor, data: bytes | memoryview) -> None:
+    if target.device.type == "cpu":
+        # numpy lets other threads run meanwhile.
+        np.copyto(target.numpy(), np.frombuffer(data, np.uint8))
+    else:
+        target.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
 
 def _tensor_over(pages: mmap.mmap | None, num_bytes: int, device: torch.device) -> Tensor:

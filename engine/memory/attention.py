@@ -10,26 +10,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from engine.memory.attaching import Attacher
-from engine.memory.block_pool import BlockPool, ByteBudget
-from engine.memory.codec import BlockLayout, exact_codec, exact_dtype
+from engine.memory.building import MemoryOptions, build_budget, build_groups, build_scratches
 from engine.memory.cold_reader import ColdReader
 from engine.memory.distill import distilled
 from engine.memory.groups import Groups
 from engine.memory.interface import BatchSlice, Match
 from engine.memory.packing import settle
-from engine.memory.prefix_index import chain_salt
-from engine.memory.quantize import Rotation
 from engine.memory.restoring import Restorer
 from engine.memory.rolling import MoveKeys, hold, rolled
-from engine.memory.sequence import GroupMemory, to_bytes
+from engine.memory.sequence import to_bytes
 from engine.memory.snapshot import ManifestBody, SnapshotWriter, read_tail
-from engine.memory.step import PagedStepView, Scratch
+from engine.memory.step import PagedStepView
 from engine.memory.usage import breakdown_of
 from engine.memory.warm_tier import WarmTier
 
@@ -38,10 +32,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from engine.config import KVCodec
     from engine.memory.block_pool import Block
     from engine.memory.interface import (
-        AttentionGroup,
         ColdStore,
         Manifest,
         MemoryBreakdown,
@@ -53,41 +45,23 @@ if TYPE_CHECKING:
     from engine.memory.stored_states import StateBlock
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOptions:
-    """Choices for the blocks of one model.
-
-    budget_bytes: of hot memory, all groups together. slack_tokens: how far behind its window a
-    sequence keeps blocks; a prefill chunk, so that a turn taken back costs nothing.
-    warm_budget_bytes: of host memory for blocks that were given up; 0 drops them.
-    """
-
-    codec: KVCodec
-    block_size: int
-    budget_bytes: int
-    device: str = "cpu"
-    slack_tokens: int = 128
-    warm_budget_bytes: int = 0
-
-
 class PagedAttentionMemory:
     """Memory for models whose layers all attend."""
 
     def __init__(
         self, spec: MemorySpec, options: MemoryOptions, *, store: ColdStore | None = None
     ) -> None:
-        device = torch.device(options.device)
         self._spec = spec
         self._options = options
         self._store = store
-        self._budget = ByteBudget(options.budget_bytes)
+        self._budget = build_budget(spec, options)
         self._warm = WarmTier(options.warm_budget_bytes)
-        memories = _group_memories(spec, options, self._budget, self._warm)
+        memories = build_groups(spec, options, self._budget, self._warm)
         self._groups = Groups(memories, options.block_size)
         self._reader = ColdReader(store, spec.fingerprint, self._warm)
         self._writer = SnapshotWriter(store, spec.fingerprint)
         self._attacher = Attacher(self._groups, self._reader)
-        self._scratch = Scratch(_compute_dtype(options.codec, device), device)
+        self._scratches = build_scratches(spec, options)
         self._sequences: dict[SequenceId, Sequence] = {}
         self._ids = itertools.count(1)
 
@@ -160,7 +134,7 @@ class PagedAttentionMemory:
             slices.append(BatchSlice(sequence, start, start + num_tokens, found.length))
             start += num_tokens
         tables = list(zip(*(found.tables for found in sequences), strict=True))
-        return PagedStepView(tuple(slices), self._groups.memories, tables, self._scratch)
+        return PagedStepView(tuple(slices), self._groups.memories, tables, self._scratches)
 
     def commit(self, sequence: SequenceId, token_ids: SequenceOf[int]) -> None:
         """Tell which tokens the last pass evaluated; full blocks are sealed and shareable."""
@@ -395,51 +369,3 @@ def _tail_blocks(table: BlockTable, num_settled: int, num_tokens: int) -> list[B
     """Return the blocks that hold num_tokens tokens after the settled ones."""
     size = table.memory.pool.layout.block_size
     return table.span(num_settled, num_settled - (-num_tokens // size))
-
-
-def _group_memories(
-    spec: MemorySpec, options: MemoryOptions, budget: ByteBudget, warm: WarmTier
-) -> list[GroupMemory]:
-    return [
-        _group_memory(
-            group,
-            chain_salt(spec.fingerprint, options.codec, options.block_size, index),
-            options,
-            budget,
-            warm,
-        )
-        for index, group in enumerate(spec.groups)
-    ]
-
-
-def _group_memory(
-    group: AttentionGroup,
-    salt: bytes,
-    options: MemoryOptions,
-    budget: ByteBudget,
-    warm: WarmTier,
-) -> GroupMemory:
-    device = torch.device(options.device)
-    codecs = dict.fromkeys((exact_codec(options.codec), options.codec))
-    pools = [
-        BlockPool(
-            BlockLayout.of(group, codec, options.block_size),
-            budget,
-            device=device,
-            on_evict=warm.put,
-        )
-        for codec in codecs
-    ]
-    return GroupMemory(
-        group=group,
-        pool=pools[0],
-        packed=pools[1] if len(pools) > 1 else None,
-        salt=salt,
-        rotation=Rotation.of(options.codec, group.head_dim, device),
-        slack_tokens=options.slack_tokens,
-    )
-
-
-def _compute_dtype(codec: KVCodec, device: torch.device) -> torch.dtype:
-    """Return the dtype attention computes in; half precision only pays off the CPU."""
-    return torch.float32 if device.type == "cpu" else exact_dtype(codec)

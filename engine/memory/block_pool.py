@@ -13,62 +13,91 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.memory.arena import Arena
+from engine.memory.arena import Arena, SlabPart
 from engine.memory.prefix_index import ROOT, TOKEN_BYTES, PrefixIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from engine.memory.codec import BlockLayout
 
 ARENA_BYTES = 64 << 20
 ARENAS_PER_POOL = 16
+_CPU = torch.device("cpu")
 
 
 class ByteBudget:
-    """Bytes that several pools share. used_bytes: of all arenas that exist."""
+    """Bytes of each device that several pools share.
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
+    limits: by device; one number is the CPU's. used: of all arenas that exist.
+    """
+
+    def __init__(self, limits: int | Mapping[torch.device, int]) -> None:
+        self.limits = {_CPU: limits} if isinstance(limits, int) else dict(limits)
+        self.used = dict.fromkeys(self.limits, 0)
         self._pools: list[BlockPool] = []
 
     @property
-    def left_bytes(self) -> int:
-        """Bytes an arena may still take."""
-        return max(0, self.limit_bytes - self.used_bytes)
+    def limit_bytes(self) -> int:
+        """Bytes of all devices together."""
+        return sum(self.limits.values())
 
     @property
-    def arena_bytes(self) -> int:
-        """Bytes of one arena: small enough that one pool's unused part does not starve another."""
-        return min(ARENA_BYTES, self.limit_bytes // (ARENAS_PER_POOL * len(self._pools)))
+    def used_bytes(self) -> int:
+        """Bytes of all arenas."""
+        return sum(self.used.values())
+
+    def num_slabs_left(self, parts: Sequence[SlabPart]) -> int:
+        """Return how many slabs of these parts an arena may still take."""
+        return min(
+            max(0, self.limits[part.device] - self.used[part.device]) // part.layout.slab_bytes
+            for part in parts
+        )
+
+    def num_slabs_of_arena(self, parts: Sequence[SlabPart]) -> int:
+        """Return the slabs of one arena: so few that one pool's unused part starves no other."""
+        num_parts = ARENAS_PER_POOL * len(self._pools)
+        return min(
+            min(ARENA_BYTES, self.limits[part.device] // num_parts) // part.layout.slab_bytes
+            for part in parts
+        )
+
+    def take(self, parts: Sequence[SlabPart], num_slabs: int) -> None:
+        """Count an arena that has come, or with a negative number gone."""
+        for part in parts:
+            self.used[part.device] += num_slabs * part.layout.slab_bytes
 
     def join(self, pool: BlockPool) -> None:
         """Let a pool draw from this budget."""
         self._pools.append(pool)
 
-    def reclaim(self, num_bytes: int, *, taker: BlockPool) -> bool:
-        """Make other pools give idle arenas back until num_bytes are left; False if they cannot."""
-        others = [pool for pool in self._pools if pool is not taker]
-        while self.left_bytes < num_bytes:
+    def reclaim(self, taker: BlockPool) -> bool:
+        """Make other pools give idle arenas back until a slab fits; False if they cannot."""
+        while short := self._short_devices(taker):
+            others = [pool for pool in self._pools if pool is not taker and pool.lies_on(short)]
             if not any(pool.give_arena() for pool in others):
                 return False
         return True
+
+    def _short_devices(self, taker: BlockPool) -> set[torch.device]:
+        """Return where there is no room for one more slab of a pool."""
+        return {part.device for part in taker.parts if not self.num_slabs_left((part,))}
 
 
 @dataclass(slots=True, eq=False)
 class Block:
     """One slab and what is known about it.
 
-    ref_count: sequences that use it. num_readers: snapshots that still read its bytes.
-    hash: None while open; parent and token_ids (int32 little-endian) are set with it. A sealed one
-    with fewer tokens than fit is the tail of sequences that rest.
+    addresses: of the slab's part on each device. ref_count: sequences that use it. num_readers:
+    snapshots that still read its bytes. hash: None while open; parent and token_ids (int32
+    little-endian) are set with it. A sealed one with fewer tokens than fit is the tail of sequences
+    that rest.
     """
 
     pool: BlockPool
     arena: Arena
     slot: int
-    pointer: int
+    addresses: tuple[int, ...]
     hash: bytes | None = None
     parent: bytes = ROOT
     token_ids: bytes = b""
@@ -94,8 +123,8 @@ class Block:
         return len(self.token_ids) == self.layout.block_size * TOKEN_BYTES
 
     def payload(self) -> memoryview:
-        """Return the slab's bytes without a copy (with one, from a device that is not the CPU)."""
-        return self.arena.slab(self.slot).cpu().numpy().data
+        """Return the slab's bytes; without a copy where it lies on the CPU alone."""
+        return self.arena.payload(self.slot)
 
 
 @dataclass(slots=True)
@@ -125,7 +154,8 @@ class _Queues:
 class BlockPool:
     """The blocks of one layout within a byte budget.
 
-    index: sealed blocks by hash. on_evict is called with a sealed block just before it is freed.
+    parts: which layers of a block lie where; all of them on the CPU unless they are given. index:
+    sealed blocks by hash. on_evict is called with a sealed block just before it is freed.
     """
 
     def __init__(
@@ -133,24 +163,20 @@ class BlockPool:
         layout: BlockLayout,
         budget: ByteBudget,
         *,
-        device: torch.device | None = None,
+        parts: Sequence[SlabPart] = (),
         on_evict: Callable[[Block], None] = lambda block: None,
     ) -> None:
         self.layout = layout
+        self.parts = tuple(parts) or (SlabPart(_CPU, 0, layout),)
+        self.slab_bytes = sum(part.layout.slab_bytes for part in self.parts)
         self.index = PrefixIndex()
         self._budget = budget
-        self._device = device or torch.device("cpu")
         self._on_evict = on_evict
         self._arenas: list[Arena] = []
         self._blocks: set[Block] = set()
         self._queues = _Queues()
         self._num_free = 0
         budget.join(self)
-
-    @property
-    def device(self) -> torch.device:
-        """Return where its arenas lie."""
-        return self._device
 
     @property
     def num_blocks(self) -> int:
@@ -160,7 +186,11 @@ class BlockPool:
     @property
     def reserved_bytes(self) -> int:
         """Bytes of all arenas."""
-        return sum(arena.num_blocks for arena in self._arenas) * self.layout.slab_bytes
+        return sum(arena.num_blocks for arena in self._arenas) * self.slab_bytes
+
+    def lies_on(self, devices: Collection[torch.device]) -> bool:
+        """Tell whether a part of its blocks lies on one of these devices."""
+        return any(part.device in devices for part in self.parts)
 
     def blocks(self) -> Iterator[Block]:
         """Iterate over every block that holds something."""
@@ -184,8 +214,8 @@ class BlockPool:
         slot = heapq.heappop(arena.free)
         self._num_free -= 1
         arena.clean(slot)
-        pointer = arena.raw.data_ptr() + slot * arena.slab_bytes
-        block = Block(self, arena, slot, pointer, ref_count=1, last_use=time.monotonic())
+        addresses = arena.addresses(slot)
+        block = Block(self, arena, slot, addresses, ref_count=1, last_use=time.monotonic())
         self._blocks.add(block)
         return block
 
@@ -286,8 +316,8 @@ class BlockPool:
         self._arenas = [arena for arena in self._arenas if arena not in idle]
         num_blocks = sum(arena.num_blocks for arena in idle)
         self._num_free -= num_blocks
-        self._budget.used_bytes -= num_blocks * self.layout.slab_bytes
-        return num_blocks * self.layout.slab_bytes
+        self._budget.take(self.parts, -num_blocks)
+        return num_blocks * self.slab_bytes
 
     def _settle(self, block: Block) -> None:
         """Decide what becomes of a block that may have lost its last user."""
@@ -304,7 +334,7 @@ class BlockPool:
         if block is not None:
             self._evict(block)
             return True
-        return self._budget.reclaim(self.layout.slab_bytes, taker=self) and self._grow()
+        return self._budget.reclaim(self) and self._grow()
 
     def _evict(self, block: Block) -> None:
         """Free an idle sealed block that is worth something."""
@@ -326,14 +356,13 @@ class BlockPool:
 
     def _grow(self) -> bool:
         """Add an arena within the budget."""
-        slab_bytes = self.layout.slab_bytes
-        wanted = max(1, self._budget.arena_bytes // slab_bytes)
-        num_blocks = min(wanted, self._budget.left_bytes // slab_bytes)
+        wanted = max(1, self._budget.num_slabs_of_arena(self.parts))
+        num_blocks = min(wanted, self._budget.num_slabs_left(self.parts))
         if num_blocks == 0:
             return False
-        self._arenas.append(Arena(self.layout, num_blocks, self._device))
+        self._arenas.append(Arena(self.layout, self.parts, num_blocks))
         self._num_free += num_blocks
-        self._budget.used_bytes += num_blocks * slab_bytes
+        self._budget.take(self.parts, num_blocks)
         return True
 
 

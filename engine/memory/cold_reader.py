@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
 from engine.errors import StoreError
 from engine.kernels.checksum import crc32
 from engine.memory.prefix_index import HASH_BYTES, chain_hash
@@ -112,7 +109,7 @@ class ColdReader:
             block = pools[stored.codec].allocate()
             if block is None:
                 break
-            fill(block, stored.payload)
+            block.arena.fill(block.slot, stored.payload)
             blocks.append(block)
         return blocks
 
@@ -143,13 +140,3 @@ class ColdReader:
             self._store.discard_blocks(self._fingerprint, [block_hash])
         except StoreError:
             return
-
-
-def fill(block: Block, payload: bytes | memoryview) -> None:
-    """Copy a slab's bytes into a block."""
-    slab = block.arena.slab(block.slot)
-    if slab.device.type == "cpu":
-        # numpy lets other threads run meanwhile.
-        np.copyto(slab.numpy(), np.frombuffer(payload, np.uint8))
-    else:
-        slab.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from engine.memory.block_pool import BlockPool, ByteBudget
 from engine.memory.codec import BlockLayout, exact_codec
-from engine.memory.cold_reader import Wanted, fill
+from engine.memory.cold_reader import Wanted
 from engine.memory.packing import numbers_of, write_numbers
 from engine.memory.prefix_index import TOKEN_BYTES, chain_salt
 from engine.memory.quantize import Rotation, rotate
@@ -67,7 +65,7 @@ class _Staging:
             for codec in (exact_codec(body.codec), body.codec)
         }
         self._blocks = {codec: _single(layout) for codec, layout in self._layouts.items()}
-        self._rotation = Rotation.of(body.codec, group.head_dim, torch.device("cpu"))
+        self._rotation = Rotation.of(body.codec, group.head_dim)
 
     def chunks(self, reader: ColdReader) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield keys and values (L, K, tokens, D) of one block after another, then of the tail."""
@@ -76,7 +74,7 @@ class _Staging:
         for stored in reader.sound_blocks(wanted, self._layouts, self._salt):
             num_sound += 1
             block = self._blocks[stored.codec]
-            fill(block, stored.payload)
+            block.arena.fill(block.slot, stored.payload)
             yield self._plain(*numbers_of(block, self._body.block_size))
         if num_sound == len(wanted):
             tail = self._body.tails[self._index]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from engine.memory.packing import numbers_of
+from engine.memory.packing import numbers_of, write_numbers
 from engine.memory.prefix_index import HASH_BYTES
 from engine.memory.sequence import Prefix, from_bytes, to_bytes
 
@@ -58,7 +58,7 @@ class Thinning:
 class MassRecorder:
     """A StepView of one slice that notes how much attention every place gets.
 
-    mass: by layer, (K, S) float32, the mean over queries and the heads of a group.
+    mass: by layer, (K, S) float32 on the CPU, the mean over queries and the heads of a group.
     """
 
     view: PagedStepView
@@ -82,7 +82,7 @@ class MassRecorder:
         """Attend as the view does, and note the mass."""
         out = self.view.attend(layer, q, k, v, scale=scale, soft_cap=soft_cap, sinks=sinks)
         keys = self.view.keys(layer, 0).float()
-        self.mass[layer] = attention_mass(q.float() * scale, keys, soft_cap=soft_cap)
+        self.mass[layer] = attention_mass(q.float() * scale, keys, soft_cap=soft_cap).cpu()
         return out
 
 
@@ -141,13 +141,13 @@ def _copy_places(source: BlockTable, target: BlockTable, kept: Tensor) -> None:
     """Write the chosen places of one table into the open blocks of another."""
     size = target.memory.pool.layout.block_size
     numbers = [numbers_of(block, size) for block in source.blocks]
-    for kind in (0, 1):
-        whole = torch.cat([pair[kind] for pair in numbers], dim=2)
-        for at in range(target.num_blocks):
-            part = kept[..., at * size : (at + 1) * size, None].to(whole.device)
-            chosen = torch.gather(whole, 2, part.expand(*part.shape[:3], whole.shape[3]))
-            plane = target.block(at).arena.whole_planes[kind]
-            plane[target.block(at).slot][:, :, : part.shape[2]] = chosen
+    keys, values = (torch.cat(kind, dim=2) for kind in zip(*numbers, strict=True))
+    for at in range(target.num_blocks):
+        part = kept[..., at * size : (at + 1) * size, None]
+        index = part.expand(*part.shape[:3], keys.shape[3])
+        write_numbers(
+            target.block(at), 0, torch.gather(keys, 2, index), torch.gather(values, 2, index)
+        )
 
 
 def _derived_root(found: Sequence, kept: SequenceOf[Tensor]) -> bytes:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.device import free_memory_bytes
-from engine.memory.attention import MemoryOptions, PagedAttentionMemory
+from engine.memory.attention import PagedAttentionMemory
 from engine.memory.block_pool import ARENAS_PER_POOL
+from engine.memory.building import MemoryOptions, bytes_by_device
 from engine.memory.codec import BlockLayout, exact_codec, is_quantised
 from engine.memory.hybrid import HybridMemory
 from engine.memory.packing import EXACT_RECENT_TOKENS
 from engine.memory.recurrent import RecurrentMemory
 from engine.memory.warm_tier import default_warm_budget
+from engine.placement import CPU, Placement
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig, KVCodec
@@ -26,34 +28,57 @@ PREPARED_BYTES = 128 << 20
 
 
 def build_memory(
-    spec: MemorySpec, config: EngineConfig, *, store: ColdStore | None = None
+    spec: MemorySpec,
+    config: EngineConfig,
+    *,
+    store: ColdStore | None = None,
+    placement: Placement | None = None,
 ) -> Memory:
     """Return the memory for a model.
 
     Without a budget in config, hot memory is what one full context needs, and up to a quarter of
-    the machine's free memory where that is more.
+    the devices' free memory where that is more. placement: where its layers are; None is the CPU.
     """
-    budget_bytes = config.hot_budget_bytes or default_hot_budget(spec, config)
+    place = placement or Placement.of(num_layers_of(spec), CPU)
+    budget_bytes = config.hot_budget_bytes or default_hot_budget(spec, config, place)
     if spec.recurrent is None:
-        return _attention(spec, config, budget_bytes, store)
+        return _attention(spec, config, place, budget_bytes, store)
     if not spec.groups:
-        return _recurrent(spec, config, budget_bytes, store)
+        return _recurrent(spec, config, place, budget_bytes, store)
     states_bytes = budget_bytes // STATES_SHARE
     return HybridMemory(
-        _attention(spec, config, budget_bytes - states_bytes, store),
-        _recurrent(spec, config, states_bytes, store),
+        _attention(spec, config, place, budget_bytes - states_bytes, store),
+        _recurrent(spec, config, place, states_bytes, store),
     )
 
 
-def default_hot_budget(spec: MemorySpec, config: EngineConfig) -> int:
-    """Return bytes for one full context, or a quarter of free memory where that is more."""
+def num_layers_of(spec: MemorySpec) -> int:
+    """Return the number of layers up to the last one that remembers something."""
+    recurrent = () if spec.recurrent is None else spec.recurrent.layers
+    return 1 + max(*(group.layers[-1] for group in spec.groups), *recurrent[-1:], 0)
+
+
+def default_hot_budget(spec: MemorySpec, config: EngineConfig, placement: Placement) -> int:
+    """Return bytes for one full context, or a quarter of free memory where that is more.
+
+    All devices together: the one that is the shortest of memory for its layers decides.
+    """
     needed_bytes = _context_bytes(spec, config)
     if is_quantised(config.kv_codec):
         # Tokens are written and recent ones kept in exact blocks.
         num_exact = 4 + -(-(config.prefill_chunk + EXACT_RECENT_TOKENS) // config.block_size)
         exact = _slab_bytes(spec, exact_codec(config.kv_codec), config.block_size)
         needed_bytes += num_exact * exact
-    return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, free_memory_bytes() // 4)
+    return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, _spare(spec, config, placement))
+
+
+def _spare(spec: MemorySpec, config: EngineConfig, placement: Placement) -> int:
+    """Return the most bytes of which no device holds more than a quarter of its free memory."""
+    sizes = bytes_by_device(spec, config.kv_codec, config.block_size, placement)
+    if not sizes:
+        return min(free_memory_bytes(device) for device in placement.devices) // 4
+    whole = sum(sizes.values())
+    return min(free_memory_bytes(device) // 4 * whole // size for device, size in sizes.items())
 
 
 def _context_bytes(spec: MemorySpec, config: EngineConfig) -> int:
@@ -65,15 +90,19 @@ def _context_bytes(spec: MemorySpec, config: EngineConfig) -> int:
 
 
 def _attention(
-    spec: MemorySpec, config: EngineConfig, budget_bytes: int, store: ColdStore | None
+    spec: MemorySpec,
+    config: EngineConfig,
+    placement: Placement,
+    budget_bytes: int,
+    store: ColdStore | None,
 ) -> PagedAttentionMemory:
     options = MemoryOptions(
         config.kv_codec,
         config.block_size,
         budget_bytes,
-        config.device,
         slack_tokens=config.prefill_chunk,
-        warm_budget_bytes=_warm_budget(config),
+        warm_budget_bytes=_warm_budget(config, placement),
+        placement=placement,
     )
     memory = PagedAttentionMemory(spec, options, store=store)
     if store is not None:
@@ -83,21 +112,25 @@ def _attention(
 
 
 def _recurrent(
-    spec: MemorySpec, config: EngineConfig, budget_bytes: int, store: ColdStore | None
+    spec: MemorySpec,
+    config: EngineConfig,
+    placement: Placement,
+    budget_bytes: int,
+    store: ColdStore | None,
 ) -> RecurrentMemory:
     return RecurrentMemory(
         spec,
         block_size=config.block_size,
         budget_bytes=budget_bytes,
-        device=config.device,
+        placement=placement,
         store=store,
     )
 
 
-def _warm_budget(config: EngineConfig) -> int:
+def _warm_budget(config: EngineConfig, placement: Placement) -> int:
     if config.warm_budget_bytes is not None:
         return config.warm_budget_bytes
-    return default_warm_budget(config.device, free_memory_bytes())
+    return default_warm_budget(str(placement.last), free_memory_bytes())
 
 
 def _slab_bytes(spec: MemorySpec, codec: KVCodec, block_size: int) -> int:

@@ -39,7 +39,7 @@ class Groups:
     def prepare(self, num_bytes: int) -> None:
         """Have memory at hand for a sequence of so many bytes that is to be brought back."""
         settled = [memory.packed or memory.pool for memory in self.memories]
-        num_blocks = num_bytes // sum(pool.layout.slab_bytes for pool in settled)
+        num_blocks = num_bytes // sum(pool.slab_bytes for pool in settled)
         for memory, pool in zip(self.memories, settled, strict=True):
             num_held = num_blocks - memory.first_held(num_blocks * self.block_size)
             pool.prepare(num_held)

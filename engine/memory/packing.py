@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from engine.memory.arena import Section, SlabPart
     from engine.memory.block_pool import Block
     from engine.memory.sequence import BlockTable, Sequence
 
@@ -42,26 +43,46 @@ def settle(found: Sequence, *, exact_recent: int = EXACT_RECENT_TOKENS) -> None:
 
 
 def numbers_of(block: Block, num_tokens: int) -> tuple[Tensor, Tensor]:
-    """Return keys and values (L, K, tokens, D) of a block as they are stored, rotated or not."""
-    planes = [plane[block.slot][:, :, :num_tokens] for plane in block.arena.whole_planes]
-    codec = block.layout.codec
-    if not is_quantised(codec):
-        return planes[0], planes[1]
-    keys, values, key_scales, value_scales = planes
-    return keys.float() * key_scales.float(), unpack_values(codec, values, value_scales)
+    """Return keys and values (L, K, tokens, D) of a block as they are stored, rotated or not.
+
+    On the CPU, wherever the block lies.
+    """
+    parts = [_numbers(one, block.slot, num_tokens) for one in block.arena.sections]
+    if len(parts) == 1:
+        return parts[0][0].cpu(), parts[0][1].cpu()
+    keys, values = (torch.cat([one.cpu() for one in kind]) for kind in zip(*parts, strict=True))
+    return keys, values
 
 
 def copy_tokens(source: Block, target: Block, num_tokens: int) -> None:
     """Copy the first num_tokens tokens of any block into an exact one of the same memory."""
-    write_numbers(target, 0, *numbers_of(source, num_tokens))
+    for ours, theirs in zip(source.arena.sections, target.arena.sections, strict=True):
+        _write(theirs, target.slot, 0, _numbers(ours, source.slot, num_tokens))
 
 
 def write_numbers(block: Block, offset: int, keys: Tensor, values: Tensor) -> None:
     """Write keys and values (L, K, tokens, D) into an exact block from token offset on."""
     assert block.hash is None
     assert not is_quantised(block.layout.codec)
-    for plane, source in zip(block.arena.whole_planes, (keys, values), strict=True):
-        target = plane[block.slot][:, :, offset : offset + source.shape[2]]
+    for section in block.arena.sections:
+        slots = section.part.slots
+        _write(section, block.slot, offset, (keys[slots], values[slots]))
+
+
+def _numbers(section: Section, slot: int, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values (L, K, tokens, D) of the layers on one device."""
+    planes = [plane[slot][:, :, :num_tokens] for plane in section.whole_planes]
+    codec = section.part.layout.codec
+    if not is_quantised(codec):
+        return planes[0], planes[1]
+    keys, values, key_scales, value_scales = planes
+    return keys.float() * key_scales.float(), unpack_values(codec, values, value_scales)
+
+
+def _write(section: Section, slot: int, offset: int, numbers: tuple[Tensor, Tensor]) -> None:
+    """Write keys and values (L, K, tokens, D) of the layers on one device."""
+    for plane, source in zip(section.whole_planes, numbers, strict=True):
+        target = plane[slot][:, :, offset : offset + source.shape[2]]
         is_plain = target.dtype is source.dtype and source.stride(-1) == 1
         if is_plain and target.device.type == source.device.type == "cpu":
             # By numpy, on this thread alone: for so few bytes waking torch's threads costs more.
@@ -118,29 +139,35 @@ def _pack(table: BlockTable, at: int) -> bool:
 
 def _write_packed(block: Block, exact: Block) -> None:
     """Quantise an exact block into one of the same tokens."""
-    if _write_natively(block, exact):
-        return
-    keys, values = numbers_of(exact, exact.layout.block_size)
-    planes = pack_planes(block.layout.codec, keys, values)
-    for target, source in zip(block.arena.whole_planes, planes, strict=True):
-        target[block.slot].copy_(source)
+    for at, (target, source) in enumerate(
+        zip(block.arena.sections, exact.arena.sections, strict=True)
+    ):
+        if _write_natively(target.part, block.addresses[at], source.part, exact.addresses[at]):
+            continue
+        keys, values = _numbers(source, exact.slot, exact.layout.block_size)
+        planes = pack_planes(block.layout.codec, keys, values)
+        for plane, numbers in zip(target.whole_planes, planes, strict=True):
+            plane[block.slot].copy_(numbers)
 
 
-def _write_natively(block: Block, exact: Block) -> bool:
-    """Let the kernels quantise, to the same bytes; False where they cannot."""
-    info, layout = available(), exact.layout
+def _write_natively(target: SlabPart, address: int, source: SlabPart, exact_address: int) -> bool:
+    """Let the kernels quantise the layers on one device; False where they cannot.
+
+    To the same bytes; from the slab at exact_address into the one at address.
+    """
+    info, layout = available(), source.layout
     width = layout.planes[0].shape[2]
-    is_readable = layout.codec is KVCodec.F16 and exact.arena.raw.device.type == "cpu"
+    is_readable = layout.codec is KVCodec.F16 and source.device.type == "cpu"
     if info is None or not is_readable or width % WIDTH_MULTIPLE:
         return False
     for at, plane in enumerate(layout.planes):
-        numbers, scales = block.layout.planes[at], block.layout.planes[at + 2]
+        numbers, scales = target.layout.planes[at], target.layout.planes[at + 2]
         pack_plane(
             info,
             PlanePack(
-                exact.pointer + plane.offset,
-                block.pointer + numbers.offset,
-                block.pointer + scales.offset,
+                exact_address + plane.offset,
+                address + numbers.offset,
+                address + scales.offset,
                 plane.layer_stride,
                 numbers.layer_stride,
                 scales.layer_stride,

@@ -29,7 +29,7 @@ class Rotation:
     values: Tensor | None = None
 
     @classmethod
-    def of(cls, codec: KVCodec, head_dim: int, device: torch.device) -> Rotation:
+    def of(cls, codec: KVCodec, head_dim: int) -> Rotation:
         """Return the rotation of a memory.
 
         Keys are rotated by quantised codecs, values by k8v4 as well; only heads of a power of two
@@ -38,8 +38,13 @@ class Rotation:
         is_power = head_dim & (head_dim - 1) == 0
         if not is_quantised(codec) or not is_power or head_dim < MIN_ROTATED_DIM:
             return cls()
-        matrix = hadamard(head_dim).to(device)
+        matrix = hadamard(head_dim)
         return cls(matrix, matrix if codec is KVCodec.K8V4 else None)
+
+    def on(self, device: torch.device) -> Rotation:
+        """Return the same on a device."""
+        keys, values = (None if m is None else m.to(device) for m in (self.keys, self.values))
+        return Rotation(keys, values)
 
 
 def hadamard(size: int) -> Tensor:

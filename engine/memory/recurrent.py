@@ -30,6 +30,7 @@ from engine.memory.prefix_index import TOKEN_BYTES, chain_salt
 from engine.memory.sequence import Sequence, from_bytes, to_bytes
 from engine.memory.snapshot import ManifestBody, SnapshotWriter, unpack_body
 from engine.memory.stored_states import StateBlock, StoredStates
+from engine.placement import CPU, Placement
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,15 +86,24 @@ class RecurrentView:
     """The cells of a batch during one forward pass."""
 
     def __init__(
-        self, slices: tuple[BatchSlice, ...], cells: SequenceOf[Tensor], layout: CellLayout
+        self,
+        slices: tuple[BatchSlice, ...],
+        cells: SequenceOf[Tensor],
+        layout: CellLayout,
+        placement: Placement | None,
     ) -> None:
         self.slices = slices
+        self._placement = placement
         self._cells = cells
         self._layout = layout
 
     def read_state(self, layer: int, name: str) -> Tensor:
-        """Return one cell per batch slice, (slices, *shape) float32; zeros before any token."""
-        return torch.stack([self._layout.part(cell, layer, name) for cell in self._cells])
+        """Return one cell per batch slice, (slices, *shape) float32; zeros before any token.
+
+        On the layer's device.
+        """
+        state = torch.stack([self._layout.part(cell, layer, name) for cell in self._cells])
+        return state if self._placement is None else state.to(self._placement.layers[layer])
 
     def write_state(self, layer: int, name: str, state: Tensor) -> None:
         """Replace the cells of all batch slices. state: (slices, *shape) float32, copied."""
@@ -135,13 +145,20 @@ class RecurrentMemory:
         *,
         block_size: int,
         budget_bytes: int,
-        device: str = "cpu",
+        placement: Placement | None = None,
         store: ColdStore | None = None,
     ) -> None:
+        """Build an empty memory.
+
+        placement: where the layers are; None is the CPU. Cells lie with them, and on the CPU where
+        they are on several devices: then a layer elsewhere moves its state back and forth.
+        """
         assert spec.recurrent is not None
         self._spec = spec
         self._block_size = block_size
-        self._device = torch.device(device)
+        self._placement = placement
+        devices = (CPU,) if placement is None else placement.devices
+        self._device = devices[0] if len(devices) == 1 else CPU
         self._store = store
         self._layout = CellLayout(spec.recurrent)
         salt = chain_salt(spec.fingerprint, KVCodec.F32, block_size, _STATE_GROUP)
@@ -219,7 +236,7 @@ class RecurrentMemory:
             position = len(state.token_ids)
             slices.append(BatchSlice(sequence, start, start + num_tokens, position))
             start += num_tokens
-        return RecurrentView(tuple(slices), cells, self._layout)
+        return RecurrentView(tuple(slices), cells, self._layout, self._placement)
 
     def commit(self, sequence: SequenceId, token_ids: SequenceOf[int]) -> None:
         """Take over what the last step wrote, and keep a checkpoint where that is worth it."""

@@ -25,8 +25,9 @@ class GroupMemory:
     """What all sequences share for one attention group.
 
     pool: of exact blocks, the only ones that are written token by token. packed: of quantised
-    blocks, where the codec has them. salt: of the chain hashes. slack_tokens: how far behind the
-    window blocks are still held, so that going back a little costs nothing.
+    blocks, where the codec has them. salt: of the chain hashes. rotation: on the CPU; rotations: on
+    the device of each part of a block. slack_tokens: how far behind the window blocks are still
+    held, so that going back a little costs nothing.
     """
 
     group: AttentionGroup
@@ -34,6 +35,7 @@ class GroupMemory:
     packed: BlockPool | None
     salt: bytes
     rotation: Rotation
+    rotations: tuple[Rotation, ...]
     slack_tokens: int = 0
 
     @property

@@ -207,8 +207,9 @@ def read_tail(blocks: SequenceOf[Block], num_tokens: int) -> bytes:
     for block in blocks:
         count = min(num_tokens, block.layout.block_size)
         num_tokens -= count
-        for plane in block.arena.whole_planes:
-            parts.append(bytes_of(plane[block.slot][:, :, :count].cpu()).tobytes())
+        for planes in zip(*(one.whole_planes for one in block.arena.sections), strict=True):
+            for plane in planes:
+                parts.append(bytes_of(plane[block.slot][:, :, :count].cpu()).tobytes())
     assert num_tokens == 0
     return b"".join(parts)
 

@@ -20,11 +20,12 @@ from engine.memory.interface import NativeLayout, NativeTable
 from engine.memory.quantize import rotate, unpack_values
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from collections.abc import Sequence as SequenceOf
 
     from torch import Tensor
 
-    from engine.memory.arena import Arena
+    from engine.memory.arena import Section
     from engine.memory.block_pool import Block
     from engine.memory.codec import BlockLayout
     from engine.memory.interface import BatchSlice
@@ -56,9 +57,9 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring slabs start..start+count of an arena; they go to places at.. of a table."""
+    """Neighbouring slabs start..start+count of a section; they go to places at.. of a table."""
 
-    arena: Arena
+    section: Section
     start: int
     count: int
     at: int
@@ -66,7 +67,7 @@ class _Run:
     def planes(self, slot: int) -> list[Tensor]:
         """Return one layer's planes, each (count, K, block_size, width)."""
         part = slice(self.start, self.start + self.count)
-        return [plane[slot][part] for plane in self.arena.planes]
+        return [plane[slot][part] for plane in self.section.planes]
 
     def put(self, target: Tensor, source: Tensor) -> None:
         """Copy what belongs to these slabs, (count, K, ...), into target (K, N, ...)."""
@@ -75,15 +76,15 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Scattered:
-    """Slabs of an arena in any order, and their places in a table."""
+    """Slabs of a section in any order, and their places in a table."""
 
-    arena: Arena
+    section: Section
     slots: Tensor
     places: Tensor
 
     def planes(self, slot: int) -> list[Tensor]:
         """Return one layer's planes, each (count, K, block_size, width)."""
-        return [plane[slot].index_select(0, self.slots) for plane in self.arena.planes]
+        return [plane[slot].index_select(0, self.slots) for plane in self.section.planes]
 
     def put(self, target: Tensor, source: Tensor) -> None:
         """Copy what belongs to these slabs, (count, K, ...), into target (K, N, ...)."""
@@ -111,17 +112,17 @@ class Gathered:
         return self.keys, self.values
 
 
-def _pieces(blocks: SequenceOf[Block]) -> list[_Run] | list[_Scattered]:
-    """Describe blocks by as few copies as possible."""
+def _pieces(blocks: SequenceOf[Block], part: int) -> list[_Run] | list[_Scattered]:
+    """Describe one part of some blocks by as few copies as possible."""
     runs: list[_Run] = []
     start = 0
     for end in range(1, len(blocks) + 1):
         first = blocks[start]
         if end < len(blocks) and _follows(first, blocks[end], end - start):
             continue
-        runs.append(_Run(first.arena, first.slot, end - start, start))
+        runs.append(_Run(first.arena.sections[part], first.slot, end - start, start))
         start = end
-    return runs if len(runs) <= max(16, len(blocks) // 8) else _scattered(blocks)
+    return runs if len(runs) <= max(16, len(blocks) // 8) else _scattered(blocks, part)
 
 
 def _put_mixed(
@@ -132,7 +133,7 @@ def _put_mixed(
 ) -> None:
     """Copy one layer's numbers as stored, and their scales apart where they are one per token."""
     planes = piece.planes(slot)
-    codec = piece.arena.layout.codec
+    codec = piece.section.part.layout.codec
     piece.put(numbers[KEYS], planes[KEYS])
     if codec is KVCodec.K8V4:
         piece.put(scales[KEYS], planes[2].squeeze(-1))
@@ -148,26 +149,29 @@ def _follows(first: Block, block: Block, distance: int) -> bool:
     return block.arena is first.arena and block.slot == first.slot + distance
 
 
-def _scattered(blocks: SequenceOf[Block]) -> list[_Scattered]:
-    """Group blocks by arena."""
-    places: dict[Arena, list[int]] = {}
+def _scattered(blocks: SequenceOf[Block], part: int) -> list[_Scattered]:
+    """Group one part of some blocks by arena."""
+    places: dict[Section, list[int]] = {}
     for place, block in enumerate(blocks):
-        places.setdefault(block.arena, []).append(place)
+        places.setdefault(block.arena.sections[part], []).append(place)
     return [
         _Scattered(
-            arena,
-            torch.tensor([blocks[place].slot for place in at], device=arena.raw.device),
-            torch.tensor(at, device=arena.raw.device),
+            section,
+            torch.tensor([blocks[place].slot for place in at]).to(section.part.device),
+            torch.tensor(at).to(section.part.device),
         )
-        for arena, at in places.items()
+        for section, at in places.items()
     ]
 
 
 class _SliceStep:
-    """One batch slice in one group: where its tokens are written, what they may read."""
+    """One batch slice in one part of a group: where its tokens are written, what they may read."""
 
-    def __init__(self, piece: BatchSlice, table: BlockTable, scratch: Scratch) -> None:
-        self._layout = table.memory.pool.layout
+    def __init__(self, piece: BatchSlice, table: BlockTable, part: int, scratch: Scratch) -> None:
+        pool = table.memory.pool
+        self._part = part
+        self._exact = pool.layout
+        self._layout = pool.parts[part].layout
         self._scratch = scratch
         self.rows = slice(piece.start, piece.end)
         self.num_queries = piece.end - piece.start
@@ -177,16 +181,16 @@ class _SliceStep:
         self._first_key = 0 if window is None else max(0, self.first_position - window + 1)
         size = self._layout.block_size
         self._first_block = self._first_key // size
-        self._device = table.memory.pool.device
+        self._device = pool.parts[part].device
         self._blocks = table.span(self._first_block, -(-self.end // size))
         self._window = window
         self._check_ownership()
 
     def write(self, slot: int, k: Tensor, v: Tensor) -> None:
         """Store keys and values (T, K, D) of this slice."""
-        for arena, rows, slots, offsets in self._write_targets:
+        for section, rows, slots, offsets in self._write_targets:
             for plane, source in ((KEYS, k), (VALUES, v)):
-                target = arena.planes[plane][slot]
+                target = section.planes[plane][slot]
                 target[slots, :, offsets] = source[rows].to(target.dtype)
 
     def gather(self, slot: int) -> Gathered:
@@ -206,8 +210,8 @@ class _SliceStep:
 
     def native_table(self) -> NativeTable:
         """Return the addresses of the slabs; those before the window are not looked at."""
-        exact, before = self._layout, [0] * self._first_block
-        pointers = [*before, *(block.pointer for block in self._blocks)]
+        exact, part, before = self._exact, self._part, [0] * self._first_block
+        pointers = [*before, *(block.addresses[part] for block in self._blocks)]
         is_packed = [*before, *(block.layout is not exact for block in self._blocks)]
         return NativeTable(
             np.array(pointers, np.int64),
@@ -224,11 +228,11 @@ class _SliceStep:
 
     @cached_property
     def _pieces(self) -> list[_Run] | list[_Scattered]:
-        return _pieces(self._blocks)
+        return _pieces(self._blocks, self._part)
 
     @cached_property
     def _is_mixed(self) -> bool:
-        return any(piece.arena.layout is not self._layout for piece in self._pieces)
+        return any(piece.section.part.layout is not self._layout for piece in self._pieces)
 
     def _check_ownership(self) -> None:
         """Assert that the blocks to be written belong to this sequence alone and are exact."""
@@ -236,7 +240,7 @@ class _SliceStep:
         for block in self._blocks[first:]:
             assert block.hash is None
             assert block.ref_count == 1
-            assert block.layout is self._layout
+            assert block.layout is self._exact
 
     def _buffer(self, plane: int) -> Tensor:
         """Return scratch (K, N, block_size, D) for the visible blocks."""
@@ -260,47 +264,55 @@ class _SliceStep:
         )
 
     @cached_property
-    def _write_targets(self) -> list[tuple[Arena, Tensor | slice, Tensor, Tensor]]:
+    def _write_targets(self) -> list[tuple[Section, Tensor | slice, Tensor, Tensor]]:
         """Return per arena the batch rows that go there, and their slots and offsets."""
         size = self._layout.block_size
-        rows: dict[Arena, list[tuple[int, int, int]]] = {}
+        rows: dict[Section, list[tuple[int, int, int]]] = {}
         for row, position in enumerate(range(self.first_position, self.end)):
             block = self._blocks[position // size - self._first_block]
-            rows.setdefault(block.arena, []).append((row, block.slot, position % size))
-        return [_target(arena, entries, self.num_queries) for arena, entries in rows.items()]
+            section = block.arena.sections[self._part]
+            rows.setdefault(section, []).append((row, block.slot, position % size))
+        return [_target(section, entries, self.num_queries) for section, entries in rows.items()]
 
 
 def _target(
-    arena: Arena, entries: list[tuple[int, int, int]], num_queries: int
-) -> tuple[Arena, Tensor | slice, Tensor, Tensor]:
+    section: Section, entries: list[tuple[int, int, int]], num_queries: int
+) -> tuple[Section, Tensor | slice, Tensor, Tensor]:
     """Turn (row, slot, offset) entries into index tensors."""
-    rows, slots, offsets = torch.tensor(entries, device=arena.raw.device).unbind(1)
+    rows, slots, offsets = torch.tensor(entries).to(section.part.device).unbind(1)
     every = len(entries) == num_queries
-    return arena, slice(None) if every else rows, slots, offsets
+    return section, slice(None) if every else rows, slots, offsets
 
 
 class _GroupStep:
-    """All slices of a batch in one group."""
+    """All slices of a batch in those layers of a group that lie on one device."""
 
     def __init__(
         self,
         memory: GroupMemory,
+        part: int,
         slices: SequenceOf[BatchSlice],
         tables: SequenceOf[BlockTable],
         scratch: Scratch,
     ) -> None:
         self.memory = memory
+        self.scratch = scratch
+        self.rotation = memory.rotations[part]
+        self.layout = memory.pool.parts[part].layout
+        self.packed = None if memory.packed is None else memory.packed.parts[part].layout
         self.slices = [
-            _SliceStep(piece, table, scratch) for piece, table in zip(slices, tables, strict=True)
+            _SliceStep(piece, table, part, scratch)
+            for piece, table in zip(slices, tables, strict=True)
         ]
-        self.slots = {layer: slot for slot, layer in enumerate(memory.group.layers)}
+        layers = memory.group.layers[memory.pool.parts[part].slots]
+        self.slots = {layer: slot for slot, layer in enumerate(layers)}
         self.native: list[NativeTable] | None = None
 
 
 class PagedStepView:
     """StepView and NativeStepView over block tables.
 
-    tables: per group, then per slice.
+    tables: per group, then per slice. scratches: by device.
     """
 
     def __init__(
@@ -308,14 +320,14 @@ class PagedStepView:
         slices: tuple[BatchSlice, ...],
         memories: SequenceOf[GroupMemory],
         tables: SequenceOf[SequenceOf[BlockTable]],
-        scratch: Scratch,
+        scratches: Mapping[torch.device, Scratch],
     ) -> None:
         self.slices = slices
-        self._scratch = scratch
         self._groups: dict[int, _GroupStep] = {}
         for memory, of_group in zip(memories, tables, strict=True):
-            step = _GroupStep(memory, slices, of_group, scratch)
-            self._groups.update(dict.fromkeys(memory.group.layers, step))
+            for at, part in enumerate(memory.pool.parts):
+                step = _GroupStep(memory, at, slices, of_group, scratches[part.device])
+                self._groups.update(dict.fromkeys(step.slots, step))
 
     def attend(
         self,
@@ -334,8 +346,8 @@ class PagedStepView:
         """
         group = self._groups[layer]
         slot = group.slots[layer]
-        rotation = group.memory.rotation
-        queries = rotate(q.to(self._scratch.dtype), rotation.keys)
+        rotation = group.rotation
+        queries = rotate(q.to(group.scratch.dtype), rotation.keys)
         k, v = rotate(k, rotation.keys), rotate(v, rotation.values)
         out = torch.empty_like(queries)
         for step in group.slices:
@@ -348,7 +360,7 @@ class PagedStepView:
         """Return the keys (K, S, D) that batch slice ``at`` sees, in scratch memory."""
         group = self._groups[layer]
         keys, _ = group.slices[at].gather(group.slots[layer]).scaled()
-        return rotate(keys, group.memory.rotation.keys)
+        return rotate(keys, group.rotation.keys)
 
     def tables(self, layer: int) -> SequenceOf[NativeTable]:
         """Return one table per batch slice; the same objects for all layers of a group."""
@@ -360,13 +372,12 @@ class PagedStepView:
     def exact_layout(self, layer: int) -> NativeLayout:
         """Return the layout of blocks that hold the numbers themselves."""
         group = self._groups[layer]
-        return _native_layout(group.memory.pool.layout, group.slots[layer])
+        return _native_layout(group.layout, group.slots[layer])
 
     def packed_layout(self, layer: int) -> NativeLayout | None:
         """Return the layout of quantised blocks; None where the codec has none."""
         group = self._groups[layer]
-        packed = group.memory.packed
-        return None if packed is None else _native_layout(packed.layout, group.slots[layer])
+        return None if group.packed is None else _native_layout(group.packed, group.slots[layer])
 
     def is_rotated(self, layer: int) -> tuple[bool, bool]:
         """Tell whether keys, and whether values, are stored times the Hadamard matrix."""

@@ -19,17 +19,17 @@ def breakdown_of(
     """Count blocks and bytes of every tier."""
     pools = [pool for memory in groups.memories for pool in memory.pools]
     num_blocks = sum(pool.num_blocks for pool in pools)
-    hot_bytes = sum(pool.num_blocks * pool.layout.slab_bytes for pool in pools)
+    hot_bytes = sum(pool.num_blocks * pool.slab_bytes for pool in pools)
     extra = [
-        (block.ref_count - 1, pool.layout.slab_bytes)
+        (block.ref_count - 1, pool.slab_bytes)
         for pool in pools
         for block in pool.blocks()
         if block.ref_count > 1
     ]
     held_bytes = sum(
-        pool.layout.slab_bytes for pool in pools for block in pool.blocks() if block.ref_count
+        pool.slab_bytes for pool in pools for block in pool.blocks() if block.ref_count
     )
-    slab_bytes = sum(memory.pools[-1].layout.slab_bytes for memory in groups.memories)
+    slab_bytes = sum(memory.pools[-1].slab_bytes for memory in groups.memories)
     tiers = [TierUse("hot", hot_bytes, budget.limit_bytes, num_blocks)]
     if warm.budget_bytes:
         tiers.append(TierUse("warm", warm.used_bytes, warm.budget_bytes, len(warm)))

@@ -34,6 +34,12 @@ class Step:
     rotations: dict[str, Rotation]
     query_scale: Tensor | None = None
 
+    def on(self, device: torch.device) -> Step:
+        """Return the same for layers on a device."""
+        rotations = {kind: rotation.on(device) for kind, rotation in self.rotations.items()}
+        scale = None if self.query_scale is None else self.query_scale.to(device)
+        return Step(self.memory, rotations, scale)
+
     @property
     def cells(self) -> RecurrentStepView:
         """The memory of a model whose specification asks for recurrent cells."""
@@ -179,12 +185,14 @@ class Llama(nn.Module):
         self.config = config
         size = config.hidden_size
         self.token_embd = weights.embedding("token_embd", config.vocab_size, size)
-        self.output_norm = weights.norm(self.output_norm_name, size, config.norm_eps)
-        self.output = weights.head(config.vocab_size, size)
+        last = weights.behind_layers()
+        self.output_norm = last.norm(self.output_norm_name, size, config.norm_eps)
+        self.output = last.head(config.vocab_size, size)
         self.ropes = self._ropes(weights) if config.rope.dim else {}
+        layers = [weights.layer(number) for number in range(config.num_hidden_layers)]
+        self.devices = [layer.compute.device for layer in layers]
         self.blk = nn.ModuleList(
-            self.make_block(layer, weights.scope(f"blk.{layer}."))
-            for layer in range(config.num_hidden_layers)
+            self.make_block(number, layer) for number, layer in enumerate(layers)
         )
 
     def make_block(self, layer: int, weights: Weights) -> nn.Module:
@@ -200,16 +208,18 @@ class Llama(nn.Module):
     ) -> Tensor:
         """Evaluate tokens and return logits.
 
-        token_ids, positions: (T,) int64. memory: placed for these tokens; it is written.
-        logit_rows: (B,) rows whose logits are wanted, None for all. Returns (B, V) float32.
+        token_ids, positions: (T,) int64 on the CPU. memory: placed for these tokens; it is written.
+        logit_rows: (B,) rows whose logits are wanted, None for all. Returns (B, V) float32, on the
+        device of the last layer.
         """
         x = self.token_embd(token_ids)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
         step = self._step(positions, memory)
-        for block in self.blk:
-            x = block(x, step)
-        return self.logits(x if logit_rows is None else x[logit_rows])
+        steps = {device: step.on(device) for device in set(self.devices)}
+        for block, device in zip(self.blk, self.devices, strict=True):
+            x = block(x.to(device), steps[device])
+        return self.logits(x if logit_rows is None else x[logit_rows.to(x.device)])
 
     def logits(self, x: Tensor) -> Tensor:
         """Turn the last layer's output (B, C) into logits (B, V)."""
@@ -232,14 +242,11 @@ class Llama(nn.Module):
         return (1 + growth * torch.log1p(periods.double())).float()[:, None, None]
 
     def _ropes(self, weights: Weights) -> dict[str, RotaryEmbedding]:
-        config, device = self.config, weights.compute.device
-        style = self.traits.rope_style
-        shared = RotaryEmbedding(
-            config.rope, style, factors=self._rope_factors(weights), device=device
-        )
+        config, style = self.config, self.traits.rope_style
+        shared = RotaryEmbedding(config.rope, style, factors=self._rope_factors(weights))
         ropes = dict.fromkeys(config.layer_types, shared)
         if SLIDING in ropes and config.rope_local is not None:
-            ropes[SLIDING] = RotaryEmbedding(config.rope_local, style, device=device)
+            ropes[SLIDING] = RotaryEmbedding(config.rope_local, style)
         return ropes
 
     def _rope_factors(self, weights: Weights) -> Tensor | None:

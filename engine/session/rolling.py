@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -145,8 +145,7 @@ class KeyMover:
         rope = self._ropes[group.layers[slots[0]]]
         part = keys[slots]
         rows = part.permute(2, 0, 1, 3).flatten(1, 2).contiguous()
-        rotation = rope.move(distances.to(rope.frequencies.device))
-        replace(rotation, cis=rotation.cis.to(rows.device)).apply_(rows)
+        rope.move(distances.cpu()).on(rows.device).apply_(rows)
         keys[slots] = torch.unflatten(rows, 1, part.shape[:2]).permute(1, 2, 0, 3)
 
 

@@ -1337,6 +1337,22 @@
             <translation>超过物理核心数通常没有帮助。</translation>
         </message>
         <message>
+            <source>Layers on the graphics processor</source>
+            <translation>图形处理器上的层</translation>
+        </message>
+        <message>
+            <source>With their memory; the processor computes the others.</source>
+            <translation>连同它们的记忆；其余的层由处理器计算。</translation>
+        </message>
+        <message>
+            <source>{0} of {1} layers</source>
+            <translation>{1} 层中的 {0} 层</translation>
+        </message>
+        <message>
+            <source>There is no graphics processor that can be used.</source>
+            <translation>没有可用的图形处理器。</translation>
+        </message>
+        <message>
             <source>Give memory back after</source>
             <translation>空闲多久后释放内存</translation>
         </message>
@@ -1660,6 +1676,10 @@
     </context>
     <context>
         <name>choices</name>
+        <message>
+            <source>As many as fit</source>
+            <translation>能放下多少就放多少</translation>
+        </message>
         <message>
             <source>This model was trained for {0} tokens.</source>
             <translation>该模型按 {0} 个词元训练。</translation>

@@ -58,6 +58,8 @@ class FakeEngine:
             architecture="fake",
             size_bytes=1,
             num_parameters=1,
+            devices=(("cpu", 1),),
+            accelerator="",
             quantisation="Q4_1",
             context_length=128,
             trained_context_length=128,

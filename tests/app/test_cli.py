@@ -18,11 +18,12 @@ from tests.app.fake_engine import FakeEngine, FakeLoader
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, reprise_home: Path) -> FakeEngine:
     engine = FakeEngine(Path("model.gguf"))
+    engine.loader = FakeLoader(engine)
     original = app.services.Services.__init__
     monkeypatch.setattr(
         app.services.Services,
         "__init__",
-        lambda self, paths: original(self, paths, loader=FakeLoader(engine)),
+        lambda self, paths: original(self, paths, loader=engine.loader),
     )
     return engine
 
@@ -88,6 +89,16 @@ def test_ask_prints_one_json_object(engine, capsys):
     assert request.sampling.seed == 3
     assert request.max_tokens == 9
     assert request.messages[0].content == "Be kind."
+
+
+def test_ask_takes_another_share_of_layers_for_one_run(engine, capsys):
+    for wish, share in (("0.5", 0.5), ("auto", None)):
+        assert reprise("ask", "Hello", "--model", "model.gguf", "--offload-share", wish) == 0
+        assert engine.loader.configs[-1].offload_share == share
+    assert reprise("ask", "Hello", "--model", "model.gguf") == 0
+    assert engine.loader.configs[-1].offload_share == 0.0
+    with pytest.raises(SystemExit):
+        reprise("ask", "Hello", "--offload-share", "2")
 
 
 def test_ask_draws_several_answers(engine, capsys):

@@ -19,6 +19,7 @@ HOT_BUDGETS = tuple(MIB << shift for shift in range(8, 17))
 COLD_BUDGETS = tuple(GIB * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500))
 TIMEOUTS_MINUTES = (5, 15, 30, 60, 240, 1440)
 PARALLEL_REPLIES = (1, 2, 4, 8, 16)
+OFFLOAD_SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
 translate = QCoreApplication.translate
@@ -92,6 +93,15 @@ def timeout_choices() -> list[Choice]:
 def parallel_choices() -> list[Choice]:
     """Conversations whose replies are written at once."""
     return [Choice(n, count_text(n)) for n in PARALLEL_REPLIES]
+
+
+def offload_choices() -> list[Choice]:
+    """Part of the layers that the graphics processor computes."""
+    return [
+        Choice(None, translate("choices", "As many as fit")),
+        Choice(0.0, translate("choices", "None")),
+        *(Choice(share, f"{share:.0%}") for share in OFFLOAD_SHARES),
+    ]
 
 
 def eviction_choices() -> list[Choice]:

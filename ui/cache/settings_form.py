@@ -35,6 +35,7 @@ EXPERT = (
     "parallel_sequences",
     "block_size",
     "num_threads",
+    "offload_share",
     "session_timeout_minutes",
     "warm_budget_bytes",
     "eviction_order",
@@ -131,6 +132,9 @@ class SettingsForm(QWidget):
             row.set_effective(effective.get(name, ""))
         reason = "" if settings.keep_conversations_ready else self.tr("Nothing is kept on disk.")
         self.rows["cold_budget_bytes"].set_unavailable(reason)
+        is_missing = self._model is not None and not self._model.accelerator
+        reason = self.tr("There is no graphics processor that can be used.") if is_missing else ""
+        self.rows["offload_share"].set_unavailable(reason)
         self.accuracy.show_model(self._model)
 
     def _show(self, name: str, row: SettingRow, value: object) -> None:
@@ -154,6 +158,7 @@ class SettingsForm(QWidget):
             "parallel_sequences": choices.parallel_choices,
             "block_size": choices.block_choices,
             "num_threads": choices.thread_choices,
+            "offload_share": choices.offload_choices,
             "session_timeout_minutes": choices.timeout_choices,
         }
         return offered[name]()
@@ -169,6 +174,10 @@ class SettingsForm(QWidget):
             "block_size": (model.block_size, count_text(model.block_size)),
             "num_threads": (model.num_threads, count_text(model.num_threads)),
         }
+        if model.num_offloaded:
+            share = model.num_offloaded / model.num_layers
+            layers = self.tr("{0} of {1} layers").format(model.num_offloaded, model.num_layers)
+            real["offload_share"] = (share, layers)
         if self._cache:
             budget = self._cache.cold_budget_bytes
             real["cold_budget_bytes"] = (budget, size_text(budget))
@@ -291,6 +300,10 @@ class SettingsForm(QWidget):
             "num_threads": (
                 self.tr("Processor threads"),
                 self.tr("More than the real cores rarely helps."),
+            ),
+            "offload_share": (
+                self.tr("Layers on the graphics processor"),
+                self.tr("With their memory; the processor computes the others."),
             ),
             "session_timeout_minutes": (
                 self.tr("Give memory back after"),

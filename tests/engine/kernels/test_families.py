@@ -113,7 +113,7 @@ def largest_difference(name: str, codec: KVCodec) -> float:
     native = NativeRunner(model, num_threads=2)
     ours = logits_of(native, config, token_ids, codec=codec)
     native.close()
-    torch_runner = TorchRunner(model, torch.device("cpu"), "")
+    torch_runner = TorchRunner(model, "")
     expected = logits_of(torch_runner, config, token_ids, codec=codec)
     return ((ours - expected).abs().max() / expected.std()).item()
 

@@ -116,7 +116,7 @@ def test_thinned_out_history_is_read_as_by_torch(both: Both) -> None:
     group = both.model.config.memory_spec(b"").groups[0]
     kept = torch.tensor([*range(20), *range(60, 100)])
     heads = (len(group.layers), group.num_key_value_heads, -1)
-    for runner in (both.native, TorchRunner(both.model, torch.device("cpu"), "")):
+    for runner in (both.native, TorchRunner(both.model, "")):
         copy = memory.distill(original, [kept.expand(*heads)])
         assert copy is not None
         for start, size in ((100, 12), (112, 1)):

@@ -34,7 +34,7 @@ class Cells:
 
 
 def rotate(style: RopeStyle, config: RopeConfig, x: torch.Tensor, position: int) -> torch.Tensor:
-    rope = RotaryEmbedding(config, style, device=torch.device("cpu"))
+    rope = RotaryEmbedding(config, style)
     rotated = x.clone()
     rope(torch.tensor([position])).apply_(rotated)
     return rotated

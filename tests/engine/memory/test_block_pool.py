@@ -30,21 +30,21 @@ def test_a_slab_is_layer_then_key_or_value_then_head_then_token():
         for kind in (0, 1):
             for head in range(2):
                 for token in range(16):
-                    row = block.arena.planes[kind][layer][block.slot][head, token]
+                    row = block.arena.sections[0].planes[kind][layer][block.slot][head, token]
                     row.copy_(torch.arange(8) + 8 * (token + 16 * (head + 2 * (kind + 2 * layer))))
     numbers = torch.frombuffer(bytearray(block.payload()), dtype=torch.float16)
     assert torch.equal(numbers[:1024], torch.arange(1024).half())
-    assert block.pointer == block.arena.slab(block.slot).data_ptr()
+    assert block.addresses == (block.arena.sections[0].slab(block.slot).data_ptr(),)
 
 
 def test_a_freed_block_comes_back_zeroed():
     pool = build(num_blocks=1)
     block = pool.allocate()
-    block.arena.slab(block.slot).fill_(255)
+    block.arena.sections[0].slab(block.slot).fill_(255)
     pool.release(block)
     again = pool.allocate()
-    assert again.pointer == block.pointer
-    assert not again.arena.slab(again.slot).any()
+    assert again.addresses == block.addresses
+    assert not again.arena.sections[0].slab(again.slot).any()
 
 
 def test_blocks_are_given_up_by_pin_then_hits_then_age():
@@ -71,7 +71,7 @@ def test_a_tail_is_reopened_by_its_only_owner_and_never_goes_to_a_lower_tier():
     pool.release(tail)
     assert pool.reopen(tail)
     assert (tail.hash, len(pool.index)) == (None, 0)
-    assert not tail.arena.slab(tail.slot)[LAYOUT.trailer_offset :].any()
+    assert not tail.arena.sections[0].slab(tail.slot)[LAYOUT.trailer_offset :].any()
     pool.release(pool.seal(tail, block_hash=b"t" * 16, parent=b"", token_ids=b"t" * 8))
     assert pool.allocate() is not None
     assert gone == []
@@ -115,7 +115,7 @@ def test_pages_of_free_blocks_go_back_and_those_in_use_stay():
     pool = BlockPool(layout, ByteBudget(64 * 16 * layout.slab_bytes))
     blocks = [pool.allocate() for _ in range(64)]
     for block in blocks:
-        block.arena.slab(block.slot).fill_(7)
+        block.arena.sections[0].slab(block.slot).fill_(7)
     before = resident_bytes()
     kept = blocks[::8]
     for block in blocks:
@@ -127,9 +127,9 @@ def test_pages_of_free_blocks_go_back_and_those_in_use_stay():
     assert free_bytes - 2 * len(kept) * mmap.PAGESIZE <= given_back <= free_bytes
     assert before - resident_bytes() >= 0.8 * given_back
     assert pool.trim() == 0
-    assert all((block.arena.slab(block.slot) == 7).all() for block in kept)
+    assert all((block.arena.sections[0].slab(block.slot) == 7).all() for block in kept)
     again = [pool.allocate() for _ in range(50)]
-    assert not any(block.arena.slab(block.slot).any() for block in again)
+    assert not any(block.arena.sections[0].slab(block.slot).any() for block in again)
 
 
 def resident_bytes() -> int:
@@ -142,12 +142,12 @@ def test_prepared_memory_is_there_and_what_is_in_use_stays():
     layout = BlockLayout.of(AttentionGroup(tuple(range(8)), 4, 64), KVCodec.F32, 64)
     pool = BlockPool(layout, ByteBudget(24 * layout.slab_bytes))
     block = pool.allocate()
-    block.arena.slab(block.slot).fill_(7)
+    block.arena.sections[0].slab(block.slot).fill_(7)
     before = resident_bytes()
     pool.prepare(16)
     assert resident_bytes() - before > 12 * layout.slab_bytes
     assert pool.reserved_bytes == 17 * layout.slab_bytes
-    assert bool((block.arena.slab(block.slot) == 7).all())
+    assert bool((block.arena.sections[0].slab(block.slot) == 7).all())
     assert not pool.allocate().payload().tobytes().strip(b"\0")
     pool.prepare(100)
     assert pool.reserved_bytes == 24 * layout.slab_bytes

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import hypothesis.strategies as st
+import torch
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -10,6 +11,7 @@ from engine.config import KVCodec
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
 from engine.memory.cold_store import MemoryColdStore
 from engine.memory.interface import AttentionGroup, MemorySpec, StoredBlock
+from engine.placement import Placement
 from tests.engine.memory.naive import (
     assert_consistent,
     assert_holds,
@@ -26,14 +28,20 @@ WINDOWED = tiny_spec(
     AttentionGroup((1,), num_key_value_heads=1, head_dim=4, window=20),
 )
 BLOCK_SIZE = 16
+# The CPU as well, but another device by its name.
+OTHER_DEVICE = torch.device("cpu:1")
 NUM_BLOCKS = 24
 
 
-def build(store: MemoryColdStore, codec: KVCodec, spec: MemorySpec) -> PagedAttentionMemory:
+def build(
+    store: MemoryColdStore, codec: KVCodec, spec: MemorySpec, placement: Placement | None = None
+) -> PagedAttentionMemory:
     probe = PagedAttentionMemory(spec, MemoryOptions(KVCodec.F32, BLOCK_SIZE, 0))
     budget = probe.breakdown().bytes_per_token * BLOCK_SIZE * NUM_BLOCKS
     warm = budget // 2 if spec is WINDOWED else 0
-    options = MemoryOptions(codec, BLOCK_SIZE, budget, slack_tokens=0, warm_budget_bytes=warm)
+    options = MemoryOptions(
+        codec, BLOCK_SIZE, budget, slack_tokens=0, warm_budget_bytes=warm, placement=placement
+    )
     return PagedAttentionMemory(spec, options, store=store)
 
 
@@ -47,10 +55,13 @@ class MemoryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryColdStore()
-        self.memory = build(self.store, self.codec, self.spec)
+        self.memory = self.start()
         self.texts: dict[int, list[int]] = {}
         self.stored: dict[str, tuple[list[int], bytes]] = {}
         self.random = random.Random(0)
+
+    def start(self) -> PagedAttentionMemory:
+        return build(self.store, self.codec, self.spec)
 
     def pick(self, index: int) -> int:
         return list(self.texts)[index % len(self.texts)]
@@ -138,7 +149,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.memory = build(self.store, self.codec, self.spec)
+        self.memory = self.start()
         self.texts = {}
 
     @precondition(lambda self: self.store.blocks)
@@ -179,6 +190,17 @@ class QuantisedWindowedMachine(QuantisedMachine, WindowedMachine):
     """Both."""
 
 
+class OffloadedMachine(QuantisedMachine):
+    """Blocks in two codecs whose layers lie on other devices after every start."""
+
+    num_starts = 0
+
+    def start(self) -> PagedAttentionMemory:
+        placement = Placement.of(3, OTHER_DEVICE, num_offloaded=(2, 1, 0, 3)[self.num_starts % 4])
+        self.num_starts += 1
+        return build(self.store, self.codec, self.spec, placement)
+
+
 TestMemory = MemoryMachine.TestCase
 TestMemory.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 TestQuantised = QuantisedMachine.TestCase
@@ -187,3 +209,5 @@ TestWindowed = WindowedMachine.TestCase
 TestWindowed.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
 TestQuantisedWindowed = QuantisedWindowedMachine.TestCase
 TestQuantisedWindowed.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)
+TestOffloaded = OffloadedMachine.TestCase
+TestOffloaded.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)

@@ -206,6 +206,21 @@ def test_what_to_do_when_the_context_is_full_is_a_setting(panel: CachePanel, ser
     assert combo.model().item(3).isEnabled()
 
 
+def test_layers_go_to_a_graphics_processor_only_where_there_is_one(panel, services) -> None:
+    row = panel.form.rows["offload_share"]
+    panel.set_model(MODEL)
+    assert not row.combo.isEnabled()
+    assert row.toolTip() == "There is no graphics processor that can be used."
+    on_card = replace(MODEL, accelerator="cuda", num_layers=30, num_offloaded=20)
+    services.settings.update(offload_share=None)
+    panel.set_model(on_card)
+    assert row.combo.isEnabled()
+    assert (row.combo.currentText(), row.effective.text()) == (
+        "As many as fit",
+        "now 20 of 30 layers",
+    )
+
+
 def test_every_parameter_of_the_pools_can_be_chosen(panel: CachePanel, services) -> None:
     for name, place, value in (
         ("parallel_sequences", 1, 2),
