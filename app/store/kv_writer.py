@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 2.0
 # Of the time to close, what is left for a statement to notice that it was interrupted.
 _LAST_S = 0.2
-# The lowest: a reply that is being generated must not feel what is written meanwhile.
+# The lowest, and as far below the rest of the program where that is preferred itself: a reply that
+# is being generated must not feel what is written meanwhile.
 _NICE = 19
 _VACUUM_PAGES = 256
 _MAX_UNEXPECTED = 3
@@ -272,4 +273,5 @@ def lower_priority() -> None:
     # On Linux a priority belongs to a thread; elsewhere it would slow the whole program down.
     if sys.platform == "linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            nice = os.getpriority(os.PRIO_PROCESS, 0) + _NICE
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(nice, _NICE))
