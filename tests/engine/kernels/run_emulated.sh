@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../../.."
 explain() {
   cat >&2 <<'END'
 Needed, from Debian 12: g++-aarch64-linux-gnu, qemu-user. And ARM_ROOT, the absolute path of a
-folder with an arm64 Python, which is never installed, only unpacked (about 600 MB):
+folder with an arm64 Python, which is never installed, only unpacked (about 800 MB):
   dpkg --add-architecture arm64 && apt-get update
   mkdir -p "$ARM_ROOT" && cd "$ARM_ROOT"
   for name in libc6 libgcc-s1 libstdc++6 libgomp1 zlib1g libbz2-1.0 liblzma5 libexpat1 libffi8 \
