@@ -14,10 +14,10 @@ import torch
 from engine.memory.arena import SlabPart
 from engine.memory.block_pool import BlockPool, ByteBudget
 from engine.memory.codec import BlockLayout, exact_codec, exact_dtype
+from engine.memory.gathering import Scratch
 from engine.memory.prefix_index import chain_salt
 from engine.memory.quantize import Rotation
 from engine.memory.sequence import GroupMemory
-from engine.memory.step import Scratch
 from engine.placement import CPU, Placement
 
 if TYPE_CHECKING:

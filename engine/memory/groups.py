@@ -123,6 +123,8 @@ class Groups:
         False when there is no room for one.
         """
         shared = [(table, tail) for table in found.tables if (tail := table.shared_tail())]
+        if not shared:
+            return True
         others = [(table, tail) for table, tail in shared if not tail.pool.reopen(tail)]
         copies = _copies(
             [(table.memory, tail) for table, tail in others], found.length % self.block_size
