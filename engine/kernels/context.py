@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 ALIGNMENT_BYTES = 64
 HUGE_PAGE_BYTES = 2 << 20
 GROUP_COLUMNS = 32
-# Rows of queries and keys that one dense tile of attention holds at most (sixteen lanes).
-_TILE_ROWS = 192
-_TILE_KEYS = 64
+# Rows and keys of a dense tile of attention, rows of one product of it (sixteen lanes), and the
+# numbers its queries have at most, but for the rows of one product.
+_TILE_ROWS = 384
+_TILE_KEYS = 128
+_TILE_LANES = 48
+_TILE_NUMBERS = 49152
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,16 @@ class Limits:
     def scratch_bytes(self) -> int:
         """Bytes one thread needs, for two unpacked tiles or a tile of attention."""
         unpacked = 2 * (self.max_columns * 32 + self.max_columns // 32 * 2 * 16 * 4)
-        tile = 2 * self.head_dim * (_TILE_ROWS + _TILE_KEYS) + (_TILE_KEYS + 12) * _TILE_ROWS
         row = max(self.max_columns, self.num_heads * self.head_dim, 1024)
-        return max(unpacked, 4 * tile, 4 * row) + ALIGNMENT_BYTES & -ALIGNMENT_BYTES
+        most = max(unpacked, self._tile_bytes, 4 * row)
+        return most + ALIGNMENT_BYTES & -ALIGNMENT_BYTES
+
+    @property
+    def _tile_bytes(self) -> int:
+        """Bytes of a dense tile of attention, as lay_out_tile in attend_tile.h places them."""
+        rows = 6 * max(_TILE_NUMBERS, _TILE_LANES * self.head_dim) + 16 * _TILE_ROWS
+        keys = (4 * self.head_dim + 12) * _TILE_KEYS + 32 * self.head_dim
+        return rows + keys + 6 * _TILE_KEYS * _TILE_LANES + 24 * ALIGNMENT_BYTES
 
 
 def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.generic]:

@@ -1,268 +1,303 @@
 // Attention of many query rows: scores and sums are dense products over lanes of query rows.
+// Scores are logarithms to the base of 2.
 #pragma once
 
 namespace RP_NS {
 
-constexpr int kLanes = 3 * R;          // query rows of one dense product
-constexpr int kTileRows = 4 * kLanes;  // query rows that share converted keys and values
+constexpr int kLanes = 3 * R;         // query rows of one dense product
+constexpr int kTileRows = 384;        // most query rows that share converted keys and values
+constexpr int kTileNumbers = 49152;   // and the most numbers of them: they must stay in the cache
 
-// Scratch of one tile; all matrices row-major.
+RP_INLINE int tile_rows(int size) {
+    const int rows = kTileNumbers / size / kLanes * kLanes;
+    return rows < kLanes ? kLanes : rows < kTileRows ? rows : kTileRows;
+}
+
+// Scratch of one tile, row-major; rows in blocks of kLanes.
 struct Tile {
-    float* q;         // (D, kTileRows)
-    float* out;       // (D, kTileRows)
-    float* keys;      // (kTileKeys, D)
-    float* values;    // (kTileKeys, D)
-    float* scores;    // (kTileKeys, kLanes)
-    float* place;     // (kTileRows)
-    float* top;       // (kTileRows)
-    float* weight;    // (kTileRows)
+    int16_t* q;        // (blocks, D / 2, kLanes, 2)
+    float* out;        // (blocks, D, kLanes)
+    float* scores;     // (kDenseKeys, kLanes)
+    int16_t* weights;  // (kDenseKeys / 2, kLanes, 2)
+    float* q_scale;    // (rows)
+    float* place;      // (rows)
+    float* top;        // (rows)
+    float* weight;     // (rows)
+    TileKeys k;
 };
 
-RP_INLINE Tile lay_out_tile(uint8_t* scratch, int size) {
-    float* p = reinterpret_cast<float*>(scratch);
+// Pieces of scratch, each at a cache line.
+struct Room {
+    uint8_t* p;
+    template <class T>
+    RP_INLINE_MEMBER T* take(int64_t count) {
+        T* result = reinterpret_cast<T*>(p);
+        p += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+        return result;
+    }
+};
+
+static Tile lay_out_tile(uint8_t* scratch, int size) {
+    const int rows = tile_rows(size);
+    Room room{scratch};
     Tile t;
-    t.q = p;
-    t.out = t.q + size * kTileRows;
-    t.keys = t.out + size * kTileRows;
-    t.values = t.keys + size * kTileKeys;
-    t.scores = t.values + size * kTileKeys;
-    t.place = t.scores + kTileKeys * kLanes;
-    t.top = t.place + kTileRows;
-    t.weight = t.top + kTileRows;
+    t.q = room.take<int16_t>(size * rows);
+    t.out = room.take<float>(size * rows);
+    t.scores = room.take<float>(kDenseKeys * kLanes);
+    t.weights = room.take<int16_t>(kDenseKeys * kLanes);
+    for (float** row : {&t.q_scale, &t.place, &t.top, &t.weight}) *row = room.take<float>(rows);
+    t.k.keys = room.take<int16_t>(size * kDenseKeys);
+    t.k.values = room.take<int16_t>(size * kDenseKeys);
+    for (float** key : {&t.k.key_scale, &t.k.value_log, &t.k.value_inverse})
+        *key = room.take<float>(kDenseKeys);
+    for (TokenRow& row : t.k.row) row = {room.take<float>(size), room.take<float>(size), 0, 0};
+    t.k.size = size;
     return t;
 }
 
-// Element (r, i) of the left matrix is p[r * row + i * step].
+// Element (r, i) of the left matrix is the pair at p + r * row + i * step.
 struct Operand {
-    const float* p;
+    const int16_t* p;
     int64_t row, step;
 };
 
-// sum += four rows of a, (4, k), times b, (k, kLanes).
-RP_INLINE void dense4(Operand a, const float* b, int64_t b_stride, int k, F (&sum)[12]) {
-    for (int i = 0; i < k; ++i) {
-        const float* line = b + i * b_stride;
-        const F b0 = fload(line), b1 = fload(line + R), b2 = fload(line + 2 * R);
+// sum = four rows of a, (4, n) pairs, times b, (n, kLanes) pairs. What calls it is no part of
+// larger functions: there the sums would not all stay in registers.
+RP_INLINE void dense4(Operand a, const int16_t* b, int n, S (&sum)[12]) {
+    each<12>([&](auto j) RP_LAMBDA { sum[j] = szero(); });
+    for (int i = 0; i < n; ++i) {
+        H right[3];
+        each<3>([&](auto v) RP_LAMBDA { right[v] = hload(b + (3 * i + v) * 2 * R); });
         each<4>([&](auto r) RP_LAMBDA {
-            const F x = fset(a.p[r * a.row + i * a.step]);
-            sum[3 * r] = ffma(x, b0, sum[3 * r]);
-            sum[3 * r + 1] = ffma(x, b1, sum[3 * r + 1]);
-            sum[3 * r + 2] = ffma(x, b2, sum[3 * r + 2]);
+            const H left = hset(a.p + r * a.row + i * a.step);
+            each<3>([&](auto v) RP_LAMBDA { sum[3 * r + v] = sdot(sum[3 * r + v], left, right[v]); });
         });
     }
 }
 
-static void tile_scores(const Tile& t, int size, int block, int keys) {
-    for (int key = 0; key < keys; key += 4) {
-        F sum[12];
-        each<12>([&](auto j) RP_LAMBDA { sum[j] = fzero(); });
-        const Operand a{t.keys + key * size, size, 1};
-        dense4(a, t.q + block * kLanes, kTileRows, size, sum);
-        each<12>([&](auto j) RP_LAMBDA { fstore(t.scores + key * kLanes + j * R, sum[j]); });
-    }
-}
+// One block of lanes and the keys that some row of it sees, padded to a multiple of four.
+struct Block {
+    int index;
+    int64_t first_key;
+    int keys;
+    int64_t oldest, newest;  // places of its first and its last row
+};
 
-static void tile_values(const Tile& t, int size, int block, int keys, const F (&factor)[3]) {
-    for (int i = 0; i < size; i += 4) {
-        F sum[12];
-        float* out = t.out + i * kTileRows + block * kLanes;
+// Scores, with the logarithm of the values' scale added.
+static RP_NOINLINE void tile_scores(const Tile& t, const Block& block) {
+    const int16_t* q = t.q + static_cast<int64_t>(block.index) * t.k.size * kLanes;
+    const float* q_scale = t.q_scale + block.index * kLanes;
+    for (int key = 0; key < block.keys; key += 4) {
+        S sum[12];
+        dense4({t.k.keys + key * t.k.size, t.k.size, 2}, q, t.k.size / 2, sum);
+        float* scores = t.scores + key * kLanes;
+        const float *scale = t.k.key_scale + key, *log = t.k.value_log + key;
         each<12>([&](auto j) RP_LAMBDA {
-            sum[j] = fmul(fload(out + j / 3 * kTileRows + j % 3 * R), factor[j % 3]);
-        });
-        const Operand a{t.values + i, 1, size};
-        dense4(a, t.scores, kLanes, keys, sum);
-        each<12>([&](auto j) RP_LAMBDA {
-            fstore(out + j / 3 * kTileRows + j % 3 * R, sum[j]);
+            const F s = fmul(fcvt(stotal(sum[j])), fset(scale[j / 3]));
+            fstore(scores + j * R, ffma(s, fload(q_scale + j % 3 * R), fset(log[j / 3])));
         });
     }
 }
 
-// Whether some row of the lanes may not see some of the keys.
-static bool is_masked(const Tile& t, const RpSlab& slab, int block, int64_t first_key, int keys) {
-    if (slab.window > 0) return true;
-    F oldest = fset(-1e9f);
-    for (int v = 0; v < 3; ++v)
-        oldest = fmaxv(oldest, fsub(fzero(), fload(t.place + block * kLanes + v * R)));
-    return static_cast<float>(first_key + keys - 1) > -fmaxh(oldest);
+// out = out * old + weights times values * now.
+static RP_NOINLINE void tile_values(const Tile& t, const Block& block, const F (&old)[3],
+                                    const F (&now)[3]) {
+    float* out = t.out + static_cast<int64_t>(block.index) * t.k.size * kLanes;
+    for (int i = 0; i < t.k.size; i += 4, out += 4 * kLanes) {
+        S sum[12];
+        dense4({t.k.values + 2 * i, 2, 2 * t.k.size}, t.weights, block.keys / 2, sum);
+        each<12>([&](auto j) RP_LAMBDA {
+            const F before = fmul(fload(out + j * R), old[j % 3]);
+            fstore(out + j * R, ffma(fcvt(stotal(sum[j])), now[j % 3], before));
+        });
+    }
 }
 
 // Hide keys a row may not see: those after it, those before its window.
-static void tile_mask(const Tile& t, const RpSlab& slab, int block, int64_t first_key, int keys) {
-    if (!is_masked(t, slab, block, first_key, keys)) return;
+static void tile_mask(const Tile& t, const Block& block, int window) {
+    const int64_t last = block.first_key + block.keys - 1;
+    if (last <= block.oldest && (window == 0 || block.first_key > block.newest - window)) return;
+    const F reach = fset(window > 0 ? static_cast<float>(window) : 1e9f);
     for (int v = 0; v < 3; ++v) {
-        const F place = fload(t.place + block * kLanes + v * R);
-        const float window = slab.window > 0 ? static_cast<float>(slab.window) : 1e9f;
-        const F oldest = fsub(place, fset(window));
-        for (int key = 0; key < keys; ++key) {
+        const F place = fload(t.place + block.index * kLanes + v * R);
+        const F oldest = fsub(place, reach);
+        for (int key = 0; key < block.keys; ++key) {
             float* p = t.scores + key * kLanes + v * R;
-            const F at = fset(static_cast<float>(first_key + key));
+            const F at = fset(static_cast<float>(block.first_key + key));
             const F s = fselect_gt(at, place, fset(kMasked), fload(p));
             fstore(p, fselect_gt(at, oldest, s, fset(kMasked)));
         }
     }
 }
 
-static void tile_cap(const Tile& t, int keys, float cap) {
-    for (int i = 0; i < keys * kLanes; i += R)
-        fstore(t.scores + i, cap_scores(fload(t.scores + i), cap));
-}
-
-// Scores become weights; factor: for what was summed before.
-static void tile_soften(const Tile& t, int block, int keys, F (&factor)[3]) {
-    for (int v = 0; v < 3; ++v) {
-        float* scores = t.scores + v * R;
-        float* top = t.top + block * kLanes + v * R;
-        float* weight = t.weight + block * kLanes + v * R;
-        F largest = fload(top);
-        for (int key = 0; key < keys; ++key) largest = fmaxv(largest, fload(scores + key * kLanes));
-        F sum = fzero();
-        for (int key = 0; key < keys; ++key) {
-            const F p = fexp(fsub(fload(scores + key * kLanes), largest));
-            fstore(scores + key * kLanes, p);
-            sum = fadd(sum, p);
-        }
-        factor[v] = fexp(fsub(fload(top), largest));
-        fstore(weight, ffma(fload(weight), factor[v], sum));
-        fstore(top, largest);
+static void tile_cap(const Tile& t, const Block& block, float cap) {
+    for (int key = 0; key < block.keys; ++key) {
+        const F log = fset(t.k.value_log[key]);
+        for (float* p = t.scores + key * kLanes; p < t.scores + (key + 1) * kLanes; p += R)
+            fstore(p, fadd(cap_scores(fsub(fload(p), log), cap * kLog2E), log));
     }
 }
 
-// Query row number i of an item: its batch row and head.
-struct RowOf {
+// Scores become weights relative to the largest ones; sum: of the weights.
+RP_INLINE void tile_weights(const Tile& t, int keys, const F (&largest)[3], F (&sum)[3]) {
+    each<3>([&](auto v) RP_LAMBDA { sum[v] = fzero(); });
+    for (int key = 0; key < keys; ++key) {
+        float* p = t.scores + key * kLanes;
+        each<3>([&](auto v) RP_LAMBDA {
+            const F x = fexp2(fsub(fload(p + v * R), largest[v]));
+            fstore(p + v * R, x);
+            sum[v] = fadd(sum[v], x);
+        });
+    }
+}
+
+// weight: of every row, what divides its sum of values.
+RP_INLINE void quantize_weights(const Tile& t, int keys, const F (&scale)[3], F (&weight)[3]) {
+    each<3>([&](auto v) RP_LAMBDA { weight[v] = fzero(); });
+    for (int key = 0; key < keys; key += 2) {
+        const float* p = t.scores + key * kLanes;
+        const F inverse = fset(t.k.value_inverse[key]), next = fset(t.k.value_inverse[key + 1]);
+        each<3>([&](auto v) RP_LAMBDA {
+            const F x = fload(p + v * R), y = fload(p + kLanes + v * R);
+            weight[v] = ffma(y, next, ffma(x, inverse, weight[v]));
+            hstore(t.weights + key * kLanes + 2 * v * R, fmul(x, scale[v]), fmul(y, scale[v]));
+        });
+    }
+}
+
+RP_INLINE void largest_scores(const Tile& t, int keys, F (&largest)[3]) {
+    each<3>([&](auto v) RP_LAMBDA { largest[v] = fload(t.scores + v * R); });
+    for (int key = 1; key < keys; ++key)
+        each<3>([&](auto v) RP_LAMBDA {
+            largest[v] = fmaxv(largest[v], fload(t.scores + key * kLanes + v * R));
+        });
+}
+
+// Scores become int16 weights. old, now: factors of what was summed before and of what is now.
+static RP_NOINLINE void tile_soften(const Tile& t, const Block& block, F (&old)[3],
+                                    F (&now)[3]) {
+    F largest[3], sum[3], weight[3], scale[3];
+    largest_scores(t, block.keys, largest);
+    tile_weights(t, block.keys, largest, sum);
+    for (int v = 0; v < 3; ++v) {
+        // A whole number, so that the largest weight is exact.
+        const F most = fminv(fdiv(fset(kWeightSum), sum[v]), fset(kLargestWeight));
+        scale[v] = fround(fsub(most, fset(0.5f)));
+    }
+    quantize_weights(t, block.keys, scale, weight);
+    for (int v = 0; v < 3; ++v) {
+        const int64_t row = block.index * kLanes + v * R;
+        const F before = fload(t.top + row), top = fmaxv(before, largest[v]);
+        const F factor = fexp2(fsub(largest[v], top));
+        old[v] = fexp2(fsub(before, top));
+        now[v] = fdiv(fmul(factor, fset(power_of_two(-kValueBits))), scale[v]);
+        fstore(t.weight + row, ffma(fload(t.weight + row), old[v], fmul(weight[v], factor)));
+        fstore(t.top + row, top);
+    }
+}
+
+// A batch row and a query head.
+struct RowHead {
     int64_t row;
     int head;
 };
 
-RP_INLINE RowOf row_of(const RpAttend& args, const rp::PlanItem& item, int kv_head, int64_t i) {
-    const int per_kv = args.num_heads / args.num_kv_heads;
-    return {item.row_start + i / per_kv, kv_head * per_kv + static_cast<int>(i % per_kv)};
-}
+// The query rows of one tile: those of one key/value head, heads of a batch row side by side.
+struct QueryRows {
+    const RpAttend& args;
+    const rp::Worker& worker;
+    const rp::PlanItem& item;
+    int64_t first;
+    int count;
+    int first_head;  // of the key/value head
+    int per_kv;
+    int64_t place;  // of the first batch row of the item
 
-static void load_tile(const RpAttend& args, const rp::Worker& worker, const rp::PlanItem& item,
-                      int kv_head, int64_t first, int rows, const Tile& t) {
-    const int size = args.head_dim;
-    std::memset(t.q, 0, sizeof(float) * static_cast<size_t>(2 * size * kTileRows));
-    for (int i = 0; i < kTileRows; ++i) {
+    RP_INLINE_MEMBER RowHead at(int i) const {
+        const uint32_t number = static_cast<uint32_t>(first + i);
+        const uint32_t row = number / static_cast<uint32_t>(per_kv);
+        return {item.row_start + row, first_head + static_cast<int>(number - row * per_kv)};
+    }
+    RP_INLINE_MEMBER int64_t place_at(int i) const {
+        return place + at(i < count ? i : count - 1).row - item.row_start;
+    }
+};
+
+static void load_rows(const QueryRows& rows, const Tile& t) {
+    const int padded = (rows.count + kLanes - 1) / kLanes * kLanes;
+    std::memset(t.q, 0, sizeof(int16_t) * static_cast<size_t>(t.k.size * padded));
+    std::memset(t.out, 0, sizeof(float) * static_cast<size_t>(t.k.size * padded));
+    for (int i = 0; i < padded; ++i) {
+        float scale = 0.0f;
+        if (i < rows.count) {
+            const RowHead at = rows.at(i);
+            const float* q = rows.args.q + at.row * rows.args.q_stride + at.head * t.k.size;
+            int16_t* out = t.q + i / kLanes * kLanes * t.k.size + i % kLanes * 2;
+            scale = quantize_query(q, t.k.size, t.k.keys, out, 2 * kLanes) * kLog2E;
+        }
+        t.q_scale[i] = scale;
+        t.place[i] = static_cast<float>(rows.place_at(i));
         t.top[i] = kNothing;
-        t.weight[i] = 0.0f;
-        t.place[i] = 1e8f;
-        if (i >= rows) continue;
-        const RowOf at = row_of(args, item, kv_head, first + i);
-        t.place[i] = static_cast<float>(place_of(*worker.step, *args.slab, at.row));
-        const float* q = args.q + at.row * args.q_stride + at.head * size;
-        for (int d = 0; d < size; ++d) t.q[d * kTileRows + i] = q[d];
+        t.weight[i] = 0.0f * scale;
     }
 }
 
-static void store_tile_rows(const RpAttend& args, const rp::Worker& worker,
-                            const rp::PlanItem& item, int kv_head, int64_t first, int rows,
-                            const Tile& t) {
-    for (int i = 0; i < rows; ++i) {
-        const RowOf at = row_of(args, item, kv_head, first + i);
-        float* sums = partial_sums(args, worker, item.slot, at.row, at.head);
-        float* stats = partial_stats(args, worker, item.slot, at.row, at.head);
-        for (int d = 0; d < args.head_dim; ++d) sums[d] = t.out[d * kTileRows + i];
-        stats[0] = t.top[i];
+static void store_rows(const QueryRows& rows, const Tile& t) {
+    for (int i = 0; i < rows.count; ++i) {
+        const RowHead at = rows.at(i);
+        float* sums = partial_sums(rows.args, rows.worker, rows.item.slot, at.row, at.head);
+        float* stats = partial_stats(rows.args, rows.worker, rows.item.slot, at.row, at.head);
+        const float* out = t.out + i / kLanes * kLanes * t.k.size + i % kLanes;
+        for (int d = 0; d < t.k.size; ++d) sums[d] = out[d * kLanes];
+        stats[0] = t.top[i] * (1.0f / kLog2E);
         stats[1] = t.weight[i];
     }
 }
 
-RP_INLINE void convert_scaled(const uint8_t* row, int size, float scale, float* out) {
-    for (int i = 0; i < size; i += R) fstore(out + i, fmul(fload_s8(row + i), fset(scale)));
-}
-
-// Values of 4 bits; scales: one float16 per group of 32.
-RP_INLINE void convert_nibbles(const uint8_t* row, int size, const uint8_t* scales, float* out) {
-    for (int g = 0; g < size / kNibbleGroup; ++g) {
-        const float scale = load_f16(scales + 2 * g);
-        for (int i = 0; i < kNibbleGroup / 2; i += R) {
-            const Nibbles x = fload_u4(row + g * kNibbleGroup / 2 + i);
-            float* p = out + g * kNibbleGroup + i;
-            fstore(p, fmul(fsub(x.low, fset(8.0f)), fset(scale)));
-            fstore(p + kNibbleGroup / 2, fmul(fsub(x.high, fset(8.0f)), fset(scale)));
-        }
-    }
-}
-
-RP_INLINE void convert_packed(const RpAttend& args, const rp::PlanItem& item, int kv_head,
-                              int64_t token, float* key, float* value) {
-    const int size = args.head_dim;
-    const PackedRun run = packed_run(*args.slab, item.blocks, token, kv_head, size);
-    convert_scaled(run.keys, size, load_f16(run.key_scales), key);
-    if (args.slab->packed->codec == RP_K8V4)
-        convert_nibbles(run.values, size, run.value_scales, value);
-    else
-        convert_scaled(run.values, size, load_f16(run.value_scales), value);
-}
-
-template <class Codec>
-RP_INLINE void convert_exact(const RpAttend& args, const rp::PlanItem& item, int kv_head,
-                             int64_t token, float* key, float* value) {
-    const int size = args.head_dim;
-    const uint8_t* row = key_row(*args.slab, item.blocks, token, kv_head, size * Codec::kBytes);
-    const int64_t distance = value_distance(*args.slab);
-    for (int i = 0; i < size; i += R) {
-        fstore(key + i, Codec::load(row, i));
-        fstore(value + i, Codec::load(row + distance, i));
-    }
-}
-
-// Convert n keys and values from their blocks; rows up to the next multiple of four become 0.
-template <class Codec>
-static void convert_keys(const RpAttend& args, const rp::PlanItem& item, int kv_head,
-                         int64_t first, int n, const Tile& t) {
-    const int size = args.head_dim;
-    for (int i = 0; i < n; ++i) {
-        float *key = t.keys + i * size, *value = t.values + i * size;
-        if (is_packed(*args.slab, item.is_packed, first + i))
-            convert_packed(args, item, kv_head, first + i, key, value);
-        else
-            convert_exact<Codec>(args, item, kv_head, first + i, key, value);
-    }
-    const size_t left = static_cast<size_t>((4 - n % 4) % 4 * size) * sizeof(float);
-    std::memset(t.keys + n * size, 0, left);
-    std::memset(t.values + n * size, 0, left);
-}
-
 // One tile of n keys for the query rows of one block of lanes.
-static void attend_block(const RpAttend& args, const Tile& t, int block, int64_t first, int n) {
-    const int keys = (n + 3) / 4 * 4;
-    tile_scores(t, args.head_dim, block, keys);
-    if (args.soft_cap > 0.0f) tile_cap(t, keys, args.soft_cap);
-    tile_mask(t, *args.slab, block, first, n);
-    for (int i = n * kLanes; i < keys * kLanes; ++i) t.scores[i] = kMasked;
-    F factor[3];
-    tile_soften(t, block, keys, factor);
-    tile_values(t, args.head_dim, block, keys, factor);
+static void attend_block(const QueryRows& rows, const Tile& t, int index, int64_t first_key, int n) {
+    const int64_t oldest = rows.place_at(index * kLanes);
+    const int64_t newest = rows.place_at((index + 1) * kLanes - 1);
+    const int window = rows.args.slab->window;
+    const int64_t seen = newest + 1 - first_key < n ? newest + 1 - first_key : n;
+    if (seen <= 0 || (window > 0 && first_key + n <= oldest - window + 1)) return;
+    const Block block{index, first_key, static_cast<int>(seen + 3) / 4 * 4, oldest, newest};
+    tile_scores(t, block);
+    if (rows.args.soft_cap > 0.0f) tile_cap(t, block, rows.args.soft_cap);
+    tile_mask(t, block, window);
+    F old[3], now[3];
+    tile_soften(t, block, old, now);
+    tile_values(t, block, old, now);
 }
 
-template <class Codec>
-static void attend_rows(const RpAttend& args, const rp::Worker& worker, const rp::PlanItem& item,
-                        int kv_head, int64_t first_row, int rows) {
-    const Tile t = lay_out_tile(worker.scratch, args.head_dim);
-    load_tile(args, worker, item, kv_head, first_row, rows, t);
-    const RowOf newest = row_of(args, item, kv_head, first_row + rows - 1);
-    const int64_t visible = place_of(*worker.step, *args.slab, newest.row) + 1;
-    const int64_t last = visible < item.key_end ? visible : item.key_end;
-    const int blocks = (rows + kLanes - 1) / kLanes;
-    for (int64_t key = item.key_start; key < last; key += kTileKeys) {
-        const int n = static_cast<int>(last - key < kTileKeys ? last - key : kTileKeys);
-        convert_keys<Codec>(args, item, kv_head, key, n, t);
-        for (int block = 0; block < blocks; ++block) attend_block(args, t, block, key, n);
+// Tiles begin at multiples of their size whatever the first key is: which keys a row's tiles hold
+// must not depend on the rows beside it.
+static void attend_rows(const QueryRows& rows, int kv_head) {
+    const RpAttend& args = rows.args;
+    Tile t = lay_out_tile(rows.worker.scratch, args.head_dim);
+    load_rows(rows, t);
+    const int64_t visible = rows.place_at(rows.count - 1) + 1;
+    const int64_t last = visible < rows.item.key_end ? visible : rows.item.key_end;
+    for (int64_t key = rows.item.key_start; key < last;) {
+        const int64_t next = (key / kDenseKeys + 1) * kDenseKeys;
+        const int n = static_cast<int>((next < last ? next : last) - key);
+        convert_keys(t.k, *args.slab, rows.item, kv_head, key, n);
+        for (int block = 0; block * kLanes < rows.count; ++block)
+            attend_block(rows, t, block, key, n);
+        key += n;
     }
-    store_tile_rows(args, worker, item, kv_head, first_row, rows, t);
+    store_rows(rows, t);
 }
 
-template <class Codec>
-static void attend_item(const RpAttend& args, const rp::Worker& worker, const rp::PlanItem& item,
+static void attend_many(const RpAttend& args, const rp::Worker& worker, const rp::PlanItem& item,
                         int kv_head) {
-    const int64_t rows = item.row_end - item.row_start;
-    if (rows < rp::kDenseRows) return attend_few<Codec>(args, worker, item, kv_head);
-    const int64_t total = rows * (args.num_heads / args.num_kv_heads);
-    for (int64_t first = 0; first < total; first += kTileRows) {
-        const int64_t left = total - first;
-        attend_rows<Codec>(args, worker, item, kv_head, first,
-                           static_cast<int>(left < kTileRows ? left : kTileRows));
+    const int per_kv = args.num_heads / args.num_kv_heads;
+    const int64_t total = static_cast<int64_t>(item.row_end - item.row_start) * per_kv;
+    const int64_t place = place_of(*worker.step, *args.slab, item.row_start);
+    const int most = tile_rows(args.head_dim);
+    for (int64_t first = 0; first < total; first += most) {
+        const int count = static_cast<int>(total - first < most ? total - first : most);
+        attend_rows({args, worker, item, first, count, kv_head * per_kv, per_kv, place}, kv_head);
     }
 }
 
@@ -276,10 +311,11 @@ static void attend(const void* pointer, const rp::Worker& worker, int64_t piece)
     const rp::Plan& plan = worker.plans[args.slab->group];
     const rp::PlanItem& item = plan.items[piece / args.num_kv_heads];
     const int kv_head = static_cast<int>(piece % args.num_kv_heads);
+    if (item.is_dense) return attend_many(args, worker, item, kv_head);
     switch (args.slab->codec) {
-        case RP_F16: return attend_item<CodecF16>(args, worker, item, kv_head);
-        case RP_BF16: return attend_item<CodecBF16>(args, worker, item, kv_head);
-        default: return attend_item<CodecF32>(args, worker, item, kv_head);
+        case RP_F16: return attend_few<CodecF16>(args, worker, item, kv_head);
+        case RP_BF16: return attend_few<CodecBF16>(args, worker, item, kv_head);
+        default: return attend_few<CodecF32>(args, worker, item, kv_head);
     }
 }
 

@@ -37,6 +37,12 @@ RP_INLINE F fpow2(F n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
 }
 
+// y in 1/2..2 times 2 to the power n, where t is n + kRounder and n in -127..127; 0 for 1 * 2^-127.
+RP_INLINE F fshift(F y, F t) {
+    const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), n));
+}
+
 RP_INLINE float fsum(F v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -98,6 +104,37 @@ RP_INLINE void fstore_swapped(int16_t* p, F v) {
     h = _mm_shufflehi_epi16(_mm_shufflelo_epi16(h, 0xd8), 0xd8);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), h);
 }
+
+// R pairs of int16, and sums of the products of pairs.
+using H = __m256i;
+using S = __m256i;
+RP_INLINE H hload(const int16_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+// One pair for all lanes.
+RP_INLINE H hset(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return _mm256_set1_epi32(pair);
+}
+
+// Whole numbers in the range of int16 to R pairs.
+RP_INLINE void hstore(int16_t* p, F first, F second) {
+    const __m256i high = _mm256_slli_epi32(_mm256_cvtps_epi32(second), 16);
+    const __m256i pairs = _mm256_blend_epi16(_mm256_cvtps_epi32(first), high, 0xaa);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), pairs);
+}
+
+RP_INLINE S szero() {
+    S zero = _mm256_setzero_si256();
+#if defined(__GNUC__)
+    asm("" : "+x"(zero));  // GCC moves sums that begin with a known 0 away from their products
+#endif
+    return zero;
+}
+RP_INLINE S sdot(S sum, H a, H b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+RP_INLINE I stotal(S sum) { return sum; }
 
 RP_INLINE W wload(const uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

@@ -39,6 +39,12 @@ RP_INLINE F fpow2(F n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
 }
 
+// y in 1/2..2 times 2 to the power n, where t is n + kRounder and n in -127..127; 0 for 1 * 2^-127.
+RP_INLINE F fshift(F y, F t) {
+    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y), n));
+}
+
 RP_INLINE float fsum(F v) { return _mm512_reduce_add_ps(v); }
 RP_INLINE float fmaxh(F v) { return _mm512_reduce_max_ps(v); }
 
@@ -88,6 +94,29 @@ RP_INLINE void fstore_swapped(int16_t* p, F v) {
     const __m512i i = _mm512_shuffle_epi32(_mm512_cvtps_epi32(v), _MM_PERM_DBCA);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(i));
 }
+
+// R pairs of int16, and sums of the products of pairs.
+using H = __m512i;
+using S = __m512i;
+RP_INLINE H hload(const int16_t* p) { return _mm512_loadu_si512(p); }
+
+// One pair for all lanes.
+RP_INLINE H hset(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+
+// Whole numbers in the range of int16 to R pairs.
+RP_INLINE void hstore(int16_t* p, F first, F second) {
+    const __m512i high = _mm512_slli_epi32(_mm512_cvtps_epi32(second), 16);
+    const __m512i low = _mm512_cvtps_epi32(first);
+    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaa, low, high));
+}
+
+RP_INLINE S szero() { return _mm512_setzero_si512(); }
+RP_INLINE S sdot(S sum, H a, H b) { return _mm512_dpwssd_epi32(sum, a, b); }
+RP_INLINE I stotal(S sum) { return sum; }
 
 RP_INLINE W wload(const uint8_t* p) { return _mm512_loadu_si512(p); }
 RP_INLINE void wstore(uint8_t* p, W w) { _mm512_storeu_si512(p, w); }

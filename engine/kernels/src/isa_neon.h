@@ -35,6 +35,12 @@ RP_INLINE F fpow2(F n) {
     return vreinterpretq_f32_s32(vshlq_n_s32(e, 23));
 }
 
+// y in 1/2..2 times 2 to the power n, where t is n + kRounder and n in -127..127; 0 for 1 * 2^-127.
+RP_INLINE F fshift(F y, F t) {
+    const int32x4_t n = vshlq_n_s32(vreinterpretq_s32_f32(t), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(y), n));
+}
+
 RP_INLINE float fsum(F v) { return vaddvq_f32(v); }
 RP_INLINE float fmaxh(F v) { return vmaxvq_f32(v); }
 
@@ -91,6 +97,33 @@ RP_INLINE void fstore_swapped(int16_t* p, F v) {
     const int32x2_t odd = vreinterpret_s32_s16(vuzp2_s16(h, h));
     vst1_s16(p, vreinterpret_s16_s32(vzip1_s32(even, odd)));
 }
+
+// R pairs of int16, and sums of the products of pairs.
+using H = int16x8_t;
+struct S {
+    int32x4_t low, high;
+};
+RP_INLINE H hload(const int16_t* p) { return vld1q_s16(p); }
+
+// One pair for all lanes.
+RP_INLINE H hset(const int16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return vreinterpretq_s16_s32(vdupq_n_s32(pair));
+}
+
+// Whole numbers in the range of int16 to R pairs.
+RP_INLINE void hstore(int16_t* p, F first, F second) {
+    const int16x8_t low = vreinterpretq_s16_s32(vcvtnq_s32_f32(first));
+    const int16x8_t high = vreinterpretq_s16_s32(vcvtnq_s32_f32(second));
+    vst1q_s16(p, vtrn1q_s16(low, high));
+}
+
+RP_INLINE S szero() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
+RP_INLINE S sdot(S sum, H a, H b) {
+    return {vmlal_s16(sum.low, vget_low_s16(a), vget_low_s16(b)), vmlal_high_s16(sum.high, a, b)};
+}
+RP_INLINE I stotal(S sum) { return vpaddq_s32(sum.low, sum.high); }
 
 RP_INLINE W wload(const uint8_t* p) { return vld1q_u8(p); }
 RP_INLINE void wstore(uint8_t* p, W w) { vst1q_u8(p, w); }

@@ -69,6 +69,15 @@ RP_INLINE F fselect_gt(F a, F b, F x, F y) {
 RP_INLINE F fpow2(F n) {
     return fmap([&](int i) { return std::ldexp(1.0f, static_cast<int>(n.v[i])); });
 }
+// y in 1/2..2 times 2 to the power n, where t is n + kRounder and n in -127..127; 0 for 1 * 2^-127.
+RP_INLINE F fshift(F y, F t) {
+    uint32_t bits[R], steps[R];
+    std::memcpy(bits, y.v, sizeof bits);
+    std::memcpy(steps, t.v, sizeof steps);
+    for (int i = 0; i < R; ++i) bits[i] += steps[i] << 23;
+    std::memcpy(y.v, bits, sizeof bits);
+    return y;
+}
 RP_INLINE float fsum(F v) {
     float s = 0;
     for (int i = 0; i < R; ++i) s += v.v[i];
@@ -104,11 +113,48 @@ RP_INLINE Nibbles fload_u4(const uint8_t* p) {
     return {fmap([&](int i) { return static_cast<float>(p[i] & 15); }),
             fmap([&](int i) { return static_cast<float>(p[i] >> 4); })};
 }
+// 0 for what is out of range or not a number, whose conversion is undefined.
+RP_INLINE int16_t to_int16(float x) {
+    return x > -32768.5f && x < 32767.5f ? static_cast<int16_t>(std::nearbyintf(x)) : int16_t{0};
+}
+
 RP_INLINE void fstore_swapped(int16_t* p, F v) {
     constexpr int kFrom[4] = {0, 2, 1, 3};
-    for (int i = 0; i < R; ++i)
-        p[i] = static_cast<int16_t>(std::nearbyintf(v.v[i / 4 * 4 + kFrom[i % 4]]));
+    for (int i = 0; i < R; ++i) p[i] = to_int16(v.v[i / 4 * 4 + kFrom[i % 4]]);
 }
+
+// R pairs of int16, and sums of the products of pairs.
+struct H {
+    int16_t v[2 * R];
+};
+using S = I;
+RP_INLINE H hload(const int16_t* p) {
+    H r;
+    std::memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+
+// One pair for all lanes.
+RP_INLINE H hset(const int16_t* p) {
+    H r;
+    for (int i = 0; i < R; ++i) std::memcpy(r.v + 2 * i, p, 4);
+    return r;
+}
+
+// Whole numbers in the range of int16 to R pairs.
+RP_INLINE void hstore(int16_t* p, F first, F second) {
+    for (int i = 0; i < R; ++i) {
+        p[2 * i] = to_int16(first.v[i]);
+        p[2 * i + 1] = to_int16(second.v[i]);
+    }
+}
+
+RP_INLINE S szero() { return {}; }
+RP_INLINE S sdot(S sum, H a, H b) {
+    for (int i = 0; i < 2 * R; ++i) sum.v[i / 2] += int32_t{a.v[i]} * int32_t{b.v[i]};
+    return sum;
+}
+RP_INLINE I stotal(S sum) { return sum; }
 
 RP_INLINE W wload(const uint8_t* p) {
     W r;

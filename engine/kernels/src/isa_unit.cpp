@@ -25,6 +25,7 @@
 #include "hadamard.h"
 #include "rope.h"
 #include "attend.h"
+#include "attend_int16.h"
 #include "attend_tile.h"
 #include "kv_pack.h"
 #include "float_linear.h"

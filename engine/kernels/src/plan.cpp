@@ -5,7 +5,7 @@
 namespace rp {
 namespace {
 
-constexpr int32_t kQueryRows = 32;
+constexpr int32_t kQueryRows = 128;
 constexpr int64_t kLeastKeys = 128;
 constexpr int kMostSplits = 64;
 
@@ -63,6 +63,7 @@ void PlanBuilder::add_dense(const RpSlice& slice) {
         item.row_end = std::min(slice.end, item.row_start + size);
         item.key_start = static_cast<int32_t>(oldest_key(slice.first_place + i * size));
         item.key_end = slice.first_place + item.row_end - slice.start;
+        item.is_dense = true;
         item.blocks = slice.blocks;
         item.is_packed = slice.is_packed;
         items_.push_back(item);
@@ -88,6 +89,7 @@ void PlanBuilder::add_shared(const RpSlice* slices, int32_t num_slices, int64_t 
     item.row_start = slices[0].start;
     item.row_end = slices[num_slices - 1].end;
     item.key_end = static_cast<int32_t>(keys);
+    item.is_dense = true;
     item.blocks = slices[0].blocks;
     item.is_packed = slices[0].is_packed;
     const int64_t rows = item.row_end - item.row_start;

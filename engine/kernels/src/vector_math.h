@@ -41,6 +41,20 @@ RP_INLINE F fexp(F x) {
     return fselect_gt(x, fset(-87.0f), fmul(y, fpow2(n)), fzero());
 }
 
+constexpr float kRounder = 12582912.0f;  // added to a number it leaves no room for a fraction
+
+// 2^x for x <= 0 to 3e-6 of it; exactly 1 for 0 and exactly 0 below -127.
+RP_INLINE F fexp2(F x) {
+    x = fmaxv(x, fset(-127.0f));
+    const F t = fadd(x, fset(kRounder));
+    const F r = fsub(x, fsub(t, fset(kRounder)));
+    F y = fset(9.582853121e-3f);
+    y = ffma(y, r, fset(5.590642482e-2f));
+    y = ffma(y, r, fset(2.402409861e-1f));
+    y = ffma(y, r, fset(6.931241934e-1f));
+    return fshift(ffma(y, r, fset(1.0f)), t);
+}
+
 RP_INLINE F fsigmoid(F x) { return fdiv(fset(1.0f), fadd(fset(1.0f), fexp(fsub(fzero(), x)))); }
 
 RP_INLINE F ftanh(F x) {

@@ -8,10 +8,12 @@
 #if defined(_MSC_VER)
 #define RP_INLINE static __forceinline
 #define RP_INLINE_MEMBER __forceinline
+#define RP_NOINLINE __declspec(noinline)
 #define RP_LAMBDA
 #else
 #define RP_INLINE static inline __attribute__((always_inline))
 #define RP_INLINE_MEMBER inline __attribute__((always_inline))
+#define RP_NOINLINE __attribute__((noinline))
 #define RP_LAMBDA __attribute__((always_inline))
 #endif
 
@@ -29,15 +31,17 @@
 
 namespace rp {
 
-constexpr int kDenseRows = 8;  // items with fewer batch rows are attended row by row
+constexpr int kDenseRows = 8;  // of one sequence; fewer are attended row by row
 
 // Query rows row_start..row_end-1 look at keys key_start..key_end-1; the result is a partial one.
+// is_dense: the rows are many, and all of one sequence or all later than the keys.
 struct PlanItem {
     int32_t row_start;
     int32_t row_end;
     int32_t key_start;
     int32_t key_end;
     int32_t slot;
+    bool is_dense;
     uint8_t* const* blocks;
     const uint8_t* is_packed;
 };
