@@ -250,7 +250,8 @@ static Unpacked<Q> unpack_tile(const uint8_t* p, int64_t groups, uint8_t* scratc
     return result;
 }
 
-constexpr int64_t kUnpackRows = 8;
+// Fewer rows than this do not pay for writing the unpacked weights down.
+constexpr int64_t kUnpackRows = 12;
 
 template <class Q, int N>
 static void multiply_unpacked(const RpMatrix& matrix, const RpActs& acts, int64_t tile,
