@@ -29,7 +29,7 @@ from app.shared_texts import ChatTexts
 from app.store.base import now
 from app.store.chat_store import ChatStore
 from app.store.kv_queue import deadline_after
-from app.store.shared_store import SharedStore
+from app.store.shared.store import SharedStore
 from app.store.tiered_store import TieredStore
 from app.worker import EngineWorker, LoadEngine, load_engine
 from engine.config import EngineConfig

@@ -15,7 +15,7 @@ from app.errors import ImportFormatError, NotFoundError
 from app.export import FORMAT, VERSION, conversation_document, message_document
 from app.importers import read_text
 from app.store.chat_store import ChatStore
-from app.store.shared_text import OutgoingText, SharedText
+from app.store.shared.text import OutgoingText, SharedText
 from app.transcript import Transcript
 
 # What says where this machine is, not what was said.

@@ -14,7 +14,7 @@ from app.shared_texts import ChatTexts
 from app.shared_url import masked
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
-from app.store.shared_store import SharedStore, look
+from app.store.shared.store import SharedStore, look
 
 _WAIT_S = 3600.0
 

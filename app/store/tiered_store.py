@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from app.store.kv_store import KVStore
-from app.store.shared_store import SharedStore
+from app.store.shared.store import SharedStore
 from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
 
 
@@ -48,7 +48,7 @@ class TieredStore:
     def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
         """Return a conversation's branches; those of other machines come into kv.db by themselves.
 
-        See app/store/shared_exchange.py.
+        See app/store/shared/exchange.py.
         """
         return self._kv.read_manifests(fingerprint, conversation_id)
 

@@ -17,7 +17,7 @@ from app.settings_file import SettingsStore
 from app.shared_texts import ChatTexts
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
-from app.store.shared_store import SharedStore
+from app.store.shared.store import SharedStore
 from tests.app.store.kv_samples import chain, job
 
 WAIT_S = 100.0

@@ -173,7 +173,7 @@ class SharedRow(SettingRow):
 
 def _look(url: str) -> int | tuple[str, str]:
     """Return how many conversations are there, or kind and words of what is wrong."""
-    from app.store.shared_store import look
+    from app.store.shared.store import look
 
     try:
         return look(url)[1]

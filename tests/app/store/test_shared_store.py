@@ -22,10 +22,10 @@ from app.errors import (
 from app.events import SharedStoreChanged
 from app.store import shared_reader, shared_replication
 from app.store.kv_store import KVStore
-from app.store.shared_database import SharedDatabase
-from app.store.shared_reads import list_manifests, read_blocks
-from app.store.shared_store import SharedStore, look
-from app.store.shared_writes import lacking, put_blocks, put_manifest, sweep
+from app.store.shared.database import SharedDatabase
+from app.store.shared.reads import list_manifests, read_blocks
+from app.store.shared.store import SharedStore, look
+from app.store.shared.writes import lacking, put_blocks, put_manifest, sweep
 from app.store.tiered_store import TieredStore
 from engine.memory.interface import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
@@ -138,7 +138,7 @@ def test_only_what_the_server_lacks_is_sent(homes, shared_url, monkeypatch):
         sent.extend(block.hash for block in new)
         put_blocks(connection, fingerprint, new)
 
-    monkeypatch.setattr("app.store.shared_sending.put_blocks", note)
+    monkeypatch.setattr("app.store.shared.sending.put_blocks", note)
     first, second = homes
     blocks = chain("a", 6)
     for home, known in ((first, 4), (second, 6)):
@@ -159,7 +159,7 @@ def test_a_server_that_goes_away_and_comes_back(homes, shared_url, postgres, mon
             is_cut.set()
             postgres.stop()
 
-    monkeypatch.setattr("app.store.shared_sending.put_blocks", cut_off)
+    monkeypatch.setattr("app.store.shared.sending.put_blocks", cut_off)
     blocks = chain("a", 120)
     first.shared.set_url(shared_url)
     done = []

@@ -102,7 +102,7 @@ def test_the_test_button_asks_the_server(qtbot, form, services, monkeypatch, ans
             raise answer
         return answer
 
-    monkeypatch.setattr("app.store.shared_store.look", look)
+    monkeypatch.setattr("app.store.shared.store.look", look)
     services.settings.update(shared_store_url=URL)
     form.refresh()
     qtbot.mouseClick(form.shared.test, Qt.MouseButton.LeftButton)

@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from app.store.kv_replicas import KVReplicas, Unreplicated
-from app.store.shared_database import SharedDatabase
-from app.store.shared_errors import SharedConflictError
-from app.store.shared_reads import MAX_BLOCK_BYTES
-from app.store.shared_writes import lacking, put_blocks, put_manifest
+from app.store.shared.database import SharedDatabase
+from app.store.shared.errors import SharedConflictError
+from app.store.shared.reads import MAX_BLOCK_BYTES
+from app.store.shared.writes import lacking, put_blocks, put_manifest
 from engine.memory.interface import Manifest, StoredBlock
 
 log = logging.getLogger(__name__)

@@ -24,12 +24,12 @@ from app.errors import (
 )
 from app.store.kv_queue import deadline_after
 from app.store.kv_writer import lower_priority
-from app.store.shared_home import Home
-from app.store.shared_signals import Signals
+from app.store.shared.home import Home
+from app.store.shared.signals import Signals
 from engine.errors import StoreError
 
 if TYPE_CHECKING:
-    from app.store.shared_database import SharedDatabase
+    from app.store.shared.database import SharedDatabase
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +147,8 @@ class Replication:
         """Keep in step until something goes wrong; return what."""
         try:
             # Late: psycopg is an optional part of the installation.
-            from app.store.shared_database import SharedDatabase
-            from app.store.shared_session import SharedSession
+            from app.store.shared.database import SharedDatabase
+            from app.store.shared.session import SharedSession
         except ImportError as error:
             return SharedDriverMissingError(
                 "psycopg is not installed: python -m pip install 'psycopg[binary]'.",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.errors import SharedStoreError, SharedUnreachableError
 
 if TYPE_CHECKING:
-    from app.store.shared_database import SharedDatabase
+    from app.store.shared.database import SharedDatabase
     from engine.memory.interface import StoredBlock
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class _Line:
     def _answer(self, question: _Question) -> Blocks:
         database = self._connected()
         # Late: without psycopg there is nothing to import it for.
-        from app.store.shared_reads import read_blocks
+        from app.store.shared.reads import read_blocks
 
         with database.connect() as connection:
             if not question.hashes:

@@ -25,8 +25,8 @@ from app.store import kv_blocks
 from app.store.kv_removal import drop_blocks
 from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests, payloads
 from app.store.kv_writes import link
-from app.store.shared_tables import CHANNEL, conversations, messages
-from app.store.shared_text import OutgoingText
+from app.store.shared.tables import CHANNEL, conversations, messages
+from app.store.shared.text import OutgoingText
 from engine.memory.interface import Manifest, StoredBlock
 
 # A block that nothing names is on its way, or its conversation has gone on without it.

@@ -7,11 +7,11 @@ and taken over when its version on the server is another one than then.
 from __future__ import annotations
 
 from app.store.kv_replicas import Key, TextNote
-from app.store.shared_database import SharedDatabase
-from app.store.shared_home import Home
-from app.store.shared_reads import read_manifest, read_text
-from app.store.shared_text import OutgoingText
-from app.store.shared_writes import forget, put_text
+from app.store.shared.database import SharedDatabase
+from app.store.shared.home import Home
+from app.store.shared.reads import read_manifest, read_text
+from app.store.shared.text import OutgoingText
+from app.store.shared.writes import forget, put_text
 
 
 class Exchange:

@@ -14,15 +14,15 @@ import psycopg
 
 from app.errors import AppError, SharedStoreError
 from app.store.kv_replicas import Unreplicated
-from app.store.shared_database import SharedDatabase, driver
-from app.store.shared_errors import typed_errors
-from app.store.shared_exchange import Exchange
-from app.store.shared_home import Home
-from app.store.shared_reads import list_conversations, list_manifests
-from app.store.shared_sending import Sender
-from app.store.shared_signals import Signals
-from app.store.shared_tables import CHANNEL
-from app.store.shared_writes import discard_blocks, sweep
+from app.store.shared.database import SharedDatabase, driver
+from app.store.shared.errors import typed_errors
+from app.store.shared.exchange import Exchange
+from app.store.shared.home import Home
+from app.store.shared.reads import list_conversations, list_manifests
+from app.store.shared.sending import Sender
+from app.store.shared.signals import Signals
+from app.store.shared.tables import CHANNEL
+from app.store.shared.writes import discard_blocks, sweep
 from engine.errors import StoreError
 
 log = logging.getLogger(__name__)

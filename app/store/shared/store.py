@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from app.errors import SharedDriverMissingError, SharedStoreError
 from app.events import ErrorReport, SharedStoreChanged, SharedTitle
 from app.store.kv_queue import deadline_after
-from app.store.shared_catalogue import SharedCatalogue
-from app.store.shared_home import Home, Texts
-from app.store.shared_reader import SharedReader
-from app.store.shared_replication import Progress, Replication
+from app.store.shared.catalogue import SharedCatalogue
+from app.store.shared.home import Home, Texts
+from app.store.shared.reader import SharedReader
+from app.store.shared.replication import Progress, Replication
 
 if TYPE_CHECKING:
     from app.store.kv_replicas import KVReplicas
-    from app.store.shared_database import SharedDatabase
+    from app.store.shared.database import SharedDatabase
     from engine.memory.interface import StoredBlock
 
 
@@ -176,7 +176,7 @@ def look(url: str) -> tuple[str, int]:
     Raises: SharedStoreError kinds. Takes seconds where nobody answers.
     """
     database = open_database(url)
-    from app.store.shared_reads import list_conversations
+    from app.store.shared.reads import list_conversations
 
     try:
         server = database.make()
@@ -193,7 +193,7 @@ def open_database(url: str) -> SharedDatabase:
     """
     try:
         # Late: psycopg is an optional part of the installation.
-        from app.store.shared_database import SharedDatabase
+        from app.store.shared.database import SharedDatabase
     except ImportError as error:
         raise SharedDriverMissingError(
             "psycopg is not installed: python -m pip install 'psycopg[binary]'.", detail=str(error)

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, insert, select,
 from app.errors import SharedAddressError, SharedUnreachableError
 from app.shared_url import checked, masked
 from app.store import kv_tables
-from app.store.shared_errors import typed_errors
-from app.store.shared_tables import SCHEMA, metadata, server
+from app.store.shared.errors import typed_errors
+from app.store.shared.tables import SCHEMA, metadata, server
 
 # What the address itself says goes before these. A frozen peer is noticed without asking it.
 _DEFAULTS: dict[str, Any] = {

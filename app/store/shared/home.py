@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.store.kv_replicas import KVReplicas
-from app.store.shared_catalogue import SharedCatalogue
-from app.store.shared_text import OutgoingText, SharedText
+from app.store.shared.catalogue import SharedCatalogue
+from app.store.shared.text import OutgoingText, SharedText
 
 
 class Texts(Protocol):

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, func, select
 
 from app.store import kv_blocks
 from app.store.kv_tables import bodies, manifests
-from app.store.shared_database import driver
-from app.store.shared_tables import SCHEMA, conversations, messages
-from app.store.shared_text import SharedText
+from app.store.shared.database import driver
+from app.store.shared.tables import SCHEMA, conversations, messages
+from app.store.shared.text import SharedText
 from engine.memory.interface import Manifest, StoredBlock
 
 MAX_BLOCK_BYTES = 256 << 20

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from app.store.shared_reads import SharedConversation, SharedManifest
+    from app.store.shared.reads import SharedConversation, SharedManifest
 
 
 class SharedCatalogue:

@@ -1,0 +1,1 @@
+"""The shared store: one PostgreSQL server to which several machines copy what they keep."""
