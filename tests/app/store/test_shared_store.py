@@ -20,8 +20,9 @@ from app.errors import (
     SharedUnusableError,
 )
 from app.events import SharedStoreChanged
-from app.store import shared_reader, shared_replication
 from app.store.kv_store import KVStore
+from app.store.shared import reader as shared_reader
+from app.store.shared import replication as shared_replication
 from app.store.shared.database import SharedDatabase
 from app.store.shared.reads import list_manifests, read_blocks
 from app.store.shared.store import SharedStore, look
