@@ -34,6 +34,7 @@ from engine.memory.factory import build_memory
 from engine.memory.interface import ColdStore, Match, Memory, MemoryBreakdown
 from engine.metrics import RateMeter, Rates
 from engine.models import Model
+from engine.native_runner import NativeRunner
 from engine.probe import Probe
 from engine.quant.linear import Compute
 from engine.runner import Runner, TorchRunner
@@ -311,7 +312,8 @@ class Engine:
             own = replace(self._config, kv_codec=kv_codec, context_length=loaded.context_length)
             memory = build_memory(spec, own, placement=loaded.placement)
         layers = [group.layers[0] for group in spec.groups]
-        return Probe(memory, loaded.runner, self._config.prefill_chunk, table_layers=layers)
+        runner = self._runner_for(kv_codec or self._config.kv_codec)
+        return Probe(memory, runner, self._config.prefill_chunk, table_layers=layers)
 
     @property
     def memory(self) -> Memory:
@@ -322,6 +324,13 @@ class Engine:
         """Return what copies conversations. make_runner: ``torch_runner``, or one made already."""
         spec = self._loaded.config.memory_spec(self._loaded.fingerprint)
         return Cloning(self._loaded.memory, spec, self._pool, make_runner)
+
+    def _runner_for(self, codec: KVCodec) -> Runner:
+        """Return the runner in use where it knows the format, else one of torch."""
+        runner = self._loaded.runner
+        if isinstance(runner, NativeRunner) and not runner.knows(codec):
+            return self.torch_runner()
+        return runner
 
     def torch_runner(self) -> Runner:
         """Return a runner whose attention can be watched; native kernels look at nobody's view."""

@@ -80,6 +80,10 @@ class NativeRunner:
         """Tell whether kernels are built and know every part of the model and its memory."""
         return available() is not None and reason_against(model, codec) is None
 
+    def knows(self, codec: KVCodec) -> bool:
+        """Tell whether memory of this format can be read for the model."""
+        return reason_against(self._model, codec) is None
+
     def forward(
         self, token_ids: Sequence[int], first_position: int, view: StepView, *, wants_logits: bool
     ) -> Tensor | None:

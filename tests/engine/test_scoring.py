@@ -57,7 +57,7 @@ def test_a_coarser_format_is_smaller_and_nearly_as_good(engine, codec):
         assert (score.nll, score.top1) == (score.nll_exact, 1.0)
         assert score.bytes_per_token == score.exact_bytes_per_token
     else:
-        assert score.kl > 0.0
+        assert 0.0 < score.kl < 0.01
         assert score.bytes_per_token < score.exact_bytes_per_token
         assert score.hot_bytes < score.exact_hot_bytes
 
