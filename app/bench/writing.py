@@ -31,7 +31,7 @@ class WritingOptions:
     repeats: int = 9
     depth: int = 4000
     turn_tokens: int = 1000
-    max_decoded: int = 64
+    max_decoded: int = 160
 
 
 def measure_writing(options: WritingOptions, say: Say) -> Report:

@@ -35,6 +35,10 @@ _LAST_S = 0.2
 # The lowest, and as far below the rest of the program where that is preferred itself: a reply that
 # is being generated must not feel what is written meanwhile.
 _NICE = 19
+# A snapshot is written over this many times the processor time it takes, with rests after every
+# block: two busy threads on two processors would feel a third one.
+_SPREAD = 10
+_LONGEST_REST_S = 0.05
 _VACUUM_PAGES = 256
 _MAX_UNEXPECTED = 3
 # The last bytes of a disk belong to the conversations themselves.
@@ -176,10 +180,13 @@ class KVWriter:
         with self._database.writing() as connection:
             # What was read since the last job counts when this one has to make room.
             self._touch(connection)
-            written = write_job(connection, job, limit=self._limit())
+            written = write_job(connection, job, limit=self._limit(), rest=self._rest)
         self.bytes_written += written.num_bytes
         if self._database.checkpoint() and self._database.file_bytes() > self.budget_bytes:
             self.give_back(self.budget_bytes)
+
+    def _rest(self, processor_s: float) -> None:
+        self._queue.rest(min(_LONGEST_REST_S, _SPREAD * processor_s))
 
     def _write_uses(self) -> None:
         if self._database.is_writable and (self._block_uses or self._manifest_uses):

@@ -11,6 +11,7 @@ import pytest
 
 from app.errors import DatabaseFullError
 from app.store import kv_writer
+from app.store.kv_queue import WriteQueue
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
 from engine.memory.interface import StoredBlock
@@ -136,7 +137,7 @@ def test_every_job_is_answered_once_also_after_closing(tmp_path):
 def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     interrupted, is_writing = threading.Event(), threading.Event()
 
-    def stuck(connection, job, *, limit):
+    def stuck(connection, job, *, limit, rest):
         is_writing.set()
         assert interrupted.wait(60.0)
         raise DatabaseFullError("interrupted")
@@ -154,6 +155,26 @@ def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     assert not store._writer._thread.is_alive()
 
 
+def test_a_snapshot_is_written_with_rests_until_somebody_waits(store, monkeypatch):
+    rests = []
+    monkeypatch.setattr(store._queue, "rest", rests.append)
+    blocks = chain("a", 6)
+    store.submit(job("c1", blocks))
+    assert store.flush(10)
+    assert len(rests) == 6
+    assert all(0.0 <= seconds <= kv_writer._LONGEST_REST_S for seconds in rests)
+
+
+def test_a_rest_ends_when_somebody_waits():
+    queue, ended = WriteQueue(), threading.Event()
+    queue.put_job(job("c1", chain("a", 1)))
+    resting = threading.Thread(target=lambda: (queue.rest(60.0), ended.set()))
+    resting.start()
+    assert not queue.wait_empty(0.2)
+    assert ended.wait(10.0)
+    resting.join()
+
+
 def test_the_file_stays_in_its_budget_and_the_newest_conversation_is_kept(store):
     store.set_budget(8 * MIB)
     # What one transaction puts into the WAL: the new pages, and those it makes room in.
@@ -161,7 +182,7 @@ def test_the_file_stays_in_its_budget_and_the_newest_conversation_is_kept(store)
     for number in range(12):
         blocks = chain(f"conversation{number}", 30)
         store.submit(job(f"c{number}", blocks))
-        while store.pending:
+        while not store.flush(0.005):
             assert store.used_bytes() <= 8 * MIB + transaction
         assert read(store, blocks) == blocks
     assert store.used_bytes() <= 8 * MIB
