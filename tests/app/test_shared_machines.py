@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from app.conversation import Role
 from app.events import ReplyFinished
 from app.export import to_json
 from app.importers import read_text
-from tests.app.machine import Machine, machine
+from tests.app.machine import WAIT_S, Machine, machine
 from tests.app.test_shared_texts import Home
 from tests.engine.tiny_models import write_tiny_model
 from tests.postgres import PostgresServer
@@ -179,7 +180,7 @@ def sound(tmp_path_factory, model) -> Sound:
 
 @pytest.mark.slow
 def test_a_machine_that_has_the_conversation_open_takes_over_what_another_read(
-    shared_url, tmp_path, model
+    shared_url, tmp_path, model, monkeypatch
 ):
     """Both are running; the second one hears of the turn, and goes on from its state."""
     with (
@@ -191,11 +192,19 @@ def test_a_machine_that_has_the_conversation_open_takes_over_what_another_read(
         conversation = talk(first, FIRST)
         first.settle()
         second.bring(conversation)
+        chat, arrived = first.services.chat, threading.Event()
+        look_again = chat.look_again
+
+        def note(conversation_id):
+            look_again(conversation_id)
+            arrived.set()
+
+        monkeypatch.setattr(chat, "look_again", note)
         second.say(conversation, SECOND)
         second.settle()
-        chat = first.services.chat
         first.wait_until(lambda: len(chat.path(conversation)) == 4)
         first.wait_until(lambda: len(chat.path(conversation)[-1].content) > 0)
+        assert arrived.wait(WAIT_S)
         first.settle()
         found = first.say(conversation, THIRD)
     assert found.message.stats.usage.recomputed_tokens < 64
