@@ -25,6 +25,7 @@ from app.errors import (
 from app.store.kv_queue import deadline_after
 from app.store.kv_writer import lower_priority
 from app.store.shared.home import Home
+from app.store.shared.opening import open_database
 from app.store.shared.signals import Signals
 from engine.errors import StoreError
 
@@ -146,18 +147,12 @@ class Replication:
     def _connect_and_run(self) -> SharedStoreError:
         """Keep in step until something goes wrong; return what."""
         try:
-            # Late: psycopg is an optional part of the installation.
-            from app.store.shared.database import SharedDatabase
-            from app.store.shared.session import SharedSession
-        except ImportError as error:
-            return SharedDriverMissingError(
-                "psycopg is not installed: python -m pip install 'psycopg[binary]'.",
-                detail=str(error),
-            )
-        try:
-            database = SharedDatabase(self._url)
-        except SharedAddressError as error:
+            database = open_database(self._url)
+        except SharedStoreError as error:
             return error
+        # Late: it imports psycopg.
+        from app.store.shared.session import SharedSession
+
         with self._changed:
             self._database = database
         try:

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.errors import SharedDriverMissingError, SharedStoreError
+from app.errors import SharedStoreError
 from app.events import ErrorReport, SharedStoreChanged, SharedTitle
 from app.store.kv_queue import deadline_after
 from app.store.shared.catalogue import SharedCatalogue
 from app.store.shared.home import Home, Texts
+from app.store.shared.opening import open_database
 from app.store.shared.reader import SharedReader
 from app.store.shared.replication import Progress, Replication
 
 if TYPE_CHECKING:
     from app.store.kv_replicas import KVReplicas
-    from app.store.shared.database import SharedDatabase
     from engine.memory.interface import StoredBlock
 
 
@@ -176,6 +176,7 @@ def look(url: str) -> tuple[str, int]:
     Raises: SharedStoreError kinds. Takes seconds where nobody answers.
     """
     database = open_database(url)
+    # Late: it imports psycopg.
     from app.store.shared.reads import list_conversations
 
     try:
@@ -184,21 +185,6 @@ def look(url: str) -> tuple[str, int]:
             return server, len(list_conversations(connection))
     finally:
         database.close()
-
-
-def open_database(url: str) -> SharedDatabase:
-    """Return the database at an address; connects when it is used.
-
-    Raises: SharedAddressError, SharedDriverMissingError.
-    """
-    try:
-        # Late: psycopg is an optional part of the installation.
-        from app.store.shared.database import SharedDatabase
-    except ImportError as error:
-        raise SharedDriverMissingError(
-            "psycopg is not installed: python -m pip install 'psycopg[binary]'.", detail=str(error)
-        ) from error
-    return SharedDatabase(url)
 
 
 def _report(error: SharedStoreError) -> ErrorReport:
