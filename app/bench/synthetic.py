@@ -10,13 +10,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from app.bench.gguf_writer import TensorPlan, Value, file_bytes, write_gguf
 from app.errors import AppError
 from engine.ggml_type import GGMLType
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 # Quarters, scales and minima of a Q4_K block are random: this makes weights of mean 0 and 258 d.
 _MINIMA_OF_SCALES = 7.5
@@ -26,7 +31,21 @@ _UNKNOWN, _CONTROL, _NORMAL, _BYTE = 2, 3, 1, 6
 
 
 class SyntheticModelError(AppError):
-    """The model cannot be written: the disk is full, or refuses."""
+    """The model cannot be written: no gguf package, or the disk is full or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """A tensor that will be written. shape: torch order, rows first."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensor itself."""
+        return prod(self.shape) // self.type.block_elements * self.type.block_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +89,46 @@ def synthetic_model(folder: Path, name: str, *, is_kept: bool) -> Iterator[Path]
 def write_synthetic(path: Path, shape: Shape) -> None:
     """Write a model with random weights, whole or not at all.
 
-    Raises: SyntheticModelError when the disk is full or refuses.
+    Raises: SyntheticModelError when the disk is full or refuses, or without the gguf package.
     """
-    metadata, tensors = _metadata(shape), _tensors(shape)
+    tensors = _tensors(shape)
     unfinished = path.with_suffix(f".{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _check_room(path.parent, file_bytes(metadata, tensors))
-        with unfinished.open("wb") as out:
-            write_gguf(out, metadata, tensors, _contents(tensors))
+        _check_room(path.parent, sum(tensor.num_bytes for tensor in tensors))
+        _write(unfinished, shape, tensors)
         unfinished.replace(path)
     except OSError as error:
         raise SyntheticModelError(
             "The synthetic model cannot be written.", detail=str(error)
         ) from error
+    except ImportError as error:
+        raise SyntheticModelError(
+            "The package that writes models is not installed: pip install gguf", detail=str(error)
+        ) from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _write(path: Path, shape: Shape, tensors: Sequence[TensorPlan]) -> None:
+    # Late: only development needs to write models.
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+    writer = GGUFWriter(path, "llama")
+    try:
+        _add_sizes(writer, shape)
+        _add_vocabulary(writer, shape.vocab_size)
+        for tensor in tensors:
+            kind = GGMLQuantizationType(int(tensor.type))
+            numbers = np.dtype(np.float32)
+            writer.add_tensor_info(tensor.name, tensor.shape, numbers, tensor.num_bytes, kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for content in _contents(tensors):
+            writer.write_tensor_data(content)
+    finally:
+        writer.close()
 
 
 def _check_room(folder: Path, num_bytes: int) -> None:
@@ -97,37 +140,31 @@ def _check_room(folder: Path, num_bytes: int) -> None:
         )
 
 
-def _metadata(shape: Shape) -> dict[str, Value]:
-    return {
-        "general.architecture": "llama",
-        "general.name": "synthetic",
-        "llama.block_count": shape.num_layers,
-        "llama.context_length": shape.context_length,
-        "llama.embedding_length": shape.hidden_size,
-        "llama.feed_forward_length": shape.intermediate_size,
-        "llama.attention.head_count": shape.num_heads,
-        "llama.attention.head_count_kv": shape.num_kv_heads,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.freq_base": 500000.0,
-        "llama.rope.dimension_count": shape.head_dim,
-        "llama.vocab_size": shape.vocab_size,
-        **_vocabulary(shape.vocab_size),
-    }
+def _add_sizes(writer: GGUFWriter, shape: Shape) -> None:
+    writer.add_name("synthetic")
+    writer.add_block_count(shape.num_layers)
+    writer.add_context_length(shape.context_length)
+    writer.add_embedding_length(shape.hidden_size)
+    writer.add_feed_forward_length(shape.intermediate_size)
+    writer.add_head_count(shape.num_heads)
+    writer.add_head_count_kv(shape.num_kv_heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(500000.0)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_vocab_size(shape.vocab_size)
 
 
-def _vocabulary(size: int) -> dict[str, Value]:
-    """Return a SentencePiece vocabulary of bytes, and words that no text contains."""
+def _add_vocabulary(writer: GGUFWriter, size: int) -> None:
+    """Add a SentencePiece vocabulary of bytes, and words that no text contains."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     kinds = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256]
     tokens += [f"\u2581{number}" for number in range(len(tokens), size)]
-    return {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.scores": [0.0] * size,
-        "tokenizer.ggml.token_type": kinds + [_NORMAL] * (size - len(kinds)),
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-    }
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * size)
+    writer.add_token_types(kinds + [_NORMAL] * (size - len(kinds)))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
 
 
 def _tensors(shape: Shape) -> list[TensorPlan]:
@@ -158,19 +195,19 @@ def _norm(name: str, size: int) -> TensorPlan:
     return TensorPlan(f"{name}.weight", (size,), GGMLType.F32)
 
 
-def _contents(tensors: Sequence[TensorPlan]) -> Iterator[bytes]:
+def _contents(tensors: Sequence[TensorPlan]) -> Iterator[npt.NDArray[np.generic]]:
     random = np.random.default_rng(0)
     for tensor in tensors:
         if tensor.type is GGMLType.F32:
-            yield np.ones(tensor.shape, np.float32).tobytes()
+            yield np.ones(tensor.shape, np.float32)
         else:
             yield _random_blocks(random, tensor)
 
 
-def _random_blocks(random: np.random.Generator, tensor: TensorPlan) -> bytes:
+def _random_blocks(random: np.random.Generator, tensor: TensorPlan) -> npt.NDArray[np.uint8]:
     """Return Q4_K blocks whose products keep the size of what they are multiplied with."""
     width = tensor.type.block_bytes
     blocks = np.frombuffer(bytearray(random.bytes(tensor.num_bytes)), np.uint8).reshape(-1, width)
     d = tensor.shape[-1] ** -0.5 / _SPREAD_OF_SCALE
     blocks[:, :4] = np.array([d, d * _MINIMA_OF_SCALES], np.float16).view(np.uint8)
-    return blocks.tobytes()
+    return blocks
