@@ -31,12 +31,4 @@ def crc32(data: bytes | memoryview) -> int:
 def _native() -> Callable[[object, int], int] | None:
     """Return the library's function of address and length; None where there is none."""
     library = load_library()
-    if library is None:
-        return None
-    try:
-        function, is_supported = library.rp_crc32, library.rp_has_crc32
-    except AttributeError:  # built from older sources; everything else of it is of use
-        return None
-    function.restype = ctypes.c_uint32
-    function.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    return function if is_supported() else None
+    return library.rp_crc32 if library is not None and library.rp_has_crc32() else None

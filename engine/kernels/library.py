@@ -10,14 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint32, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from engine.kernels.structs import ContextSizes, GroupShape, Op, PlanePack, Step
 
-VERSION = 3
+VERSION = 4
 _SUFFIXES = {"win32": ".dll", "darwin": ".so"}
 
 
@@ -98,6 +98,8 @@ def _declare(library: ctypes.CDLL) -> None:
         "rp_pack": (None, [c_void_p, c_int32, c_void_p, c_int64, c_int64, c_void_p]),
         "rp_pack_plane": (None, [c_int32, POINTER(PlanePack)]),
         "rp_dequantize": (None, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
+        "rp_crc32": (c_uint32, [c_void_p, c_int64]),
+        "rp_has_crc32": (c_int32, []),
         "rp_top_k": (c_int32, [c_int32, c_void_p, c_int64, c_int32, c_void_p, c_void_p]),
     }
     for name, (result, arguments) in signatures.items():

@@ -15,7 +15,7 @@
 #define RP_EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
-RP_EXPORT int32_t rp_version() { return 3; }
+RP_EXPORT int32_t rp_version() { return 4; }
 
 // Name of the i-th instruction set that runs here, best first; null past the end.
 RP_EXPORT const char* rp_isa_name(int32_t i) {
