@@ -252,6 +252,9 @@ class SettingsForm(QWidget):
         return getattr(type(self._services.settings.value)(), name)
 
     def _texts(self) -> dict[str, tuple[str, str]]:
+        return {**self._plain_texts(), **self._expert_texts()}
+
+    def _plain_texts(self) -> dict[str, tuple[str, str]]:
         return {
             "keep_conversations_ready": (
                 self.tr("Keep conversations ready"),
@@ -277,6 +280,10 @@ class SettingsForm(QWidget):
                 self.tr("Disk budget"),
                 self.tr("The longest unused conversations make room for new ones."),
             ),
+        }
+
+    def _expert_texts(self) -> dict[str, tuple[str, str]]:
+        return {
             "prefetch": (
                 self.tr("Fetch ahead"),
                 self.tr("Brings the likely next conversations into memory while nothing runs."),
