@@ -8,8 +8,11 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 PASSWORD = "open sesame"
 _USER = "reprise"
@@ -107,13 +110,20 @@ class PostgresServer:
         )
 
     def _signal(self, number: signal.Signals) -> None:
-        import psutil
-
-        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
-        for process in [psutil.Process(postmaster), *psutil.Process(postmaster).children()]:
+        postmaster = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        _send(postmaster, number)
+        # Asked for only now: one that stands still makes no more of them.
+        for process in postmaster.children():
             # A process of a connection that ended meanwhile is gone.
             with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+                _send(process, number)
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    """Send a signal; return once a process that is to stand still does."""
+    process.send_signal(number)
+    while number is signal.SIGSTOP and process.status() not in ("stopped", "zombie"):
+        time.sleep(0.01)
 
 
 def find_binaries() -> Path | None:
