@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import run
 from app.conversation import Message, MessageStatus, Role
 from app.paths import app_paths
 from app.store.chat_store import ChatStore
 
 # REPRISE_KILLS sets another count.
-NUM_KILLS = int(os.environ.get("REPRISE_KILLS", "3"))
+NUM_KILLS = int(os.environ.get("REPRISE_KILLS", "4"))
 QUESTION = "Count from one to five hundred in words, one number per line."
 START_TIMEOUT_S = 600.0
 
@@ -27,6 +26,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal"),
 ]
+
+
+def ask(model: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "app", "ask", *arguments, "--model", str(model)]
 
 
 def wait_for_reply(process: subprocess.Popen[bytes], store: ChatStore, said: Path) -> None:
@@ -51,12 +54,10 @@ def test_a_kill_in_mid_reply_loses_at_most_a_second(
     smollm2_path: Path,
     reprise_home: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     number: int,
 ):
     paths = app_paths()
-    command = [sys.executable, "-m", "app", "ask", QUESTION, "--model", str(smollm2_path)]
-    command += ["--temperature", "0", "--max-tokens", "400"]
+    command = ask(smollm2_path, QUESTION, "--temperature", "0", "--max-tokens", "400")
     store, said = ChatStore(paths.chats), tmp_path / "said.txt"
     with said.open("wb") as out:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=out)
@@ -80,10 +81,10 @@ def test_a_kill_in_mid_reply_loses_at_most_a_second(
     assert reply.content.startswith(before_last_second)
     store.close()
 
-    arguments = ["ask", "Go on.", "--conversation", conversation.id, "--max-tokens", "4", "--json"]
-    # This process has seen nothing of what the killed one knew.
-    arguments += ["--model", str(smollm2_path)]
-    assert run(arguments, open_window=lambda files: 1) == 0
-    answer = json.loads(capsys.readouterr().out)
+    going_on = ["Go on.", "--conversation", conversation.id, "--max-tokens", "4", "--json"]
+    done = subprocess.run(
+        ask(smollm2_path, *going_on), capture_output=True, check=True, timeout=START_TIMEOUT_S
+    )
+    answer = json.loads(done.stdout)
     assert answer["conversation"] == conversation.id
     assert answer["usage"]["completion_tokens"] > 0
