@@ -1337,7 +1337,7 @@
             <translation>超过物理核心数通常没有帮助。</translation>
         </message>
         <message>
-            <source>Layers on the graphics processor</source>
+            <source>Layers on the GPU</source>
             <translation>图形处理器上的层</translation>
         </message>
         <message>

@@ -309,7 +309,7 @@ class SettingsForm(QWidget):
                 self.tr("More than the real cores rarely helps."),
             ),
             "offload_share": (
-                self.tr("Layers on the graphics processor"),
+                self.tr("Layers on the GPU"),
                 self.tr("With their memory; the processor computes the others."),
             ),
             "session_timeout_minutes": (

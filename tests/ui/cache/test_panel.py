@@ -206,6 +206,19 @@ def test_what_to_do_when_the_context_is_full_is_a_setting(panel: CachePanel, ser
     assert combo.model().item(3).isEnabled()
 
 
+@pytest.mark.parametrize("language", ["en", "zh_CN"])
+def test_no_setting_is_wider_than_the_panel(window, services, language: str) -> None:
+    services.settings.update(language=language)
+    window.resize(1280, 820)
+    window.show()
+    panel = window.cache
+    panel.form.more.setChecked(True)
+    QApplication.processEvents()
+    room = panel.width() - 2 * panel.form.mapTo(panel, QPoint()).x()
+    widths = {name: row.minimumSizeHint().width() for name, row in panel.form.rows.items()}
+    assert {name for name, width in widths.items() if width > room} == set()
+
+
 def test_layers_go_to_a_graphics_processor_only_where_there_is_one(panel, services) -> None:
     row = panel.form.rows["offload_share"]
     panel.set_model(MODEL)
