@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.errors import SettingsError
-from engine.config import KVCodec, SamplingParams
+from engine.config import BLOCK_SIZES, KVCodec, SamplingParams
 
 _KIB, _GIB = 1 << 10, 1 << 30
 
@@ -159,7 +159,7 @@ class Settings:
     context_length: int | None = _setting(None, Range(256, 1 << 20, optional=True), reload=True)
     kv_codec: str = _setting("f16", Choice(tuple(str(codec) for codec in KVCodec)), reload=True)
     force_kv_codec: bool = _setting(False, Flag(), reload=True)
-    block_size: int = _setting(32, Choice((16, 32, 64, 128)), reload=True)
+    block_size: int = _setting(32, Choice(BLOCK_SIZES), reload=True)
     hot_budget_bytes: int | None = _setting(
         None, Range(64 * _KIB, 1024 * _GIB, optional=True), reload=True
     )

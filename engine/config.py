@@ -9,6 +9,9 @@ from pathlib import Path
 # Replies that one request may draw together.
 MAX_COMPLETIONS = 64
 
+# Tokens per block that can be chosen, ascending.
+BLOCK_SIZES = (16, 32, 64, 128)
+
 
 class KVCodec(StrEnum):
     """How keys and values are held in a block.
@@ -41,7 +44,7 @@ class EngineConfig:
     """Choices that need a model reload to change.
 
     context_length: tokens one conversation may hold; None takes the model's own, at most 8192.
-    block_size: tokens per block, one of 16, 32, 64, 128.
+    block_size: tokens per block, one of BLOCK_SIZES.
     hot_budget_bytes: bytes of device memory for blocks; None takes what one full context needs
         and up to a quarter of free memory.
     warm_budget_bytes: bytes of host memory for blocks that device memory gave up; 0 drops them.

@@ -214,6 +214,8 @@ class Generation:
         while (position := self._position()) < total:
             if self._is_cancelled():
                 return None
+            # Before it is read, or what is old enough by the end of the chunk is quantised.
+            self._pin_system_prompt()
             end = self._chunk_end(position, total)
             if not self._pool.allocate(self._session, end - position):
                 yield (Waiting(),)

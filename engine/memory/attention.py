@@ -225,10 +225,10 @@ class PagedAttentionMemory:
     def pin(self, sequence: SequenceId, length: int) -> None:
         """Keep the first length tokens exact and longest; for system prompts.
 
-        Blocks that are quantised already stay so.
+        They need not be in place yet. Blocks that are quantised already stay so.
         """
         found = self._sequences[sequence]
-        found.num_pinned = max(found.num_pinned, min(length, found.length))
+        found.num_pinned = max(found.num_pinned, length)
         for table in found.tables:
             for block_hash in table.hashes[: length // self._groups.block_size]:
                 block = table.memory.find(block_hash)
@@ -242,12 +242,15 @@ class PagedAttentionMemory:
         branch: str,
         log: bytes,
         *,
+        borders: SequenceOf[int] = (),
         states: bytes = b"",
         state_blocks: SequenceOf[StateBlock] = (),
     ) -> SnapshotJob | None:
         """Return what must be written so that the sequence can resume; None when all is stored.
 
-        states, state_blocks: recurrent ones, kept in the manifest and beside the blocks.
+        borders: lengths somebody may go back to; of windows, only what is seen from there and from
+        the end is stored. states, state_blocks: recurrent ones, kept in the manifest and beside the
+        blocks.
         """
         found = self._sequences[sequence]
         if self._store is None:
@@ -268,7 +271,10 @@ class PagedAttentionMemory:
             states=states,
             prefix=found.prefix,
         )
-        return self._writer.job(found, body, conversation_id, branch, states=state_blocks)
+        places = [found.place_of(length) for length in borders if length <= found.num_tokens]
+        ends = [*(place for place in places if place is not None), found.length]
+        kept = [table.memory.worth_storing(num_settled, ends) for table in found.tables]
+        return self._writer.job(found, body, kept, conversation_id, branch, states=state_blocks)
 
     def distill(self, sequence: SequenceId, kept: SequenceOf[Tensor]) -> SequenceId | None:
         """Return a copy of a sequence that keeps only some places; None when there is no room.

@@ -1,20 +1,27 @@
-"""Turns stored blocks of one K/V format into blocks of another: other codec, other block size."""
+"""Turns stored blocks of one K/V format into blocks of another: other codec, other block size.
+
+Of layers that see a window only parts are stored. What lies between them is given up in the other
+format too; blocks before such a gap can still be found by their content.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import torch
 
 from engine.memory.block_pool import BlockPool, ByteBudget
 from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.cold_reader import Wanted
 from engine.memory.packing import numbers_of, write_numbers
-from engine.memory.prefix_index import TOKEN_BYTES, chain_salt
+from engine.memory.prefix_index import TOKEN_BYTES, chain_hash, chain_salt
 from engine.memory.quantize import Rotation, rotate
 from engine.memory.sequence import from_bytes
 from engine.memory.snapshot import tail_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from collections.abc import Sequence as SequenceOf
 
     from torch import Tensor
@@ -36,20 +43,84 @@ class Converter:
         self._reader = reader
 
     def run(self, found: Sequence, body: ManifestBody) -> int:
-        """Fill an empty sequence as far as blocks are sound and room lasts; return its length."""
+        """Fill an empty sequence as far as blocks are sound and room lasts; return its length.
+
+        It may end where not all of a window was stored: what is reachable is for the caller.
+        """
+        size = self._groups.block_size
         stagings = [_Staging(self._spec, body, index) for index in range(len(body.hashes))]
-        streams = zip(*(staging.chunks(self._reader) for staging in stagings), strict=False)
-        token_ids = from_bytes(body.token_ids)
+        streams = [_cut_anew(staging.chunks(self._reader), size) for staging in stagings]
         found.num_pinned = body.num_pinned
-        for chunks in streams:
-            num_tokens = chunks[0][0].shape[2]
-            if not self._groups.reserve([(found, found.length + num_tokens)]):
+        for chunks in zip(*streams, strict=False):
+            num_tokens = min(size, body.num_places - found.length)
+            is_whole = all(chunk.num_tokens == num_tokens for chunk in chunks)
+            if not is_whole or not self._append(found, body, chunks):
                 break
-            for table, (keys, values) in zip(found.tables, chunks, strict=True):
-                _write(table, found.length, keys, values)
-            found.token_ids.extend(token_ids[found.length : found.length + num_tokens])
-            self._groups.seal_full(found)
         return found.length
+
+    def _append(self, found: Sequence, body: ManifestBody, chunks: SequenceOf[_Chunk]) -> bool:
+        """Append one block, or the tail, to every table; False, and no change, without room."""
+        start, size = found.length, self._groups.block_size
+        end = start + chunks[0].num_tokens
+        pairs = list(zip(found.tables, chunks, strict=True))
+        filled = [(table, chunk.numbers) for table, chunk in pairs if chunk.numbers is not None]
+        is_gap_full = len(filled) == len(pairs) or end - start == size
+        num_blocks = self._groups.num_blocks(end)
+        if not is_gap_full or not all(table.reserve(num_blocks) for table, _ in filled):
+            self._groups.cut(found, start)
+            return False
+        ids = body.token_ids[start * TOKEN_BYTES : end * TOKEN_BYTES]
+        for table, chunk in pairs:
+            if chunk.numbers is None:
+                table.append_given_up(chain_hash(table.tip(start // size), ids, table.memory.salt))
+        for table, (keys, values) in filled:
+            _write(table, keys, values)
+        found.token_ids.extend(from_bytes(ids))
+        found.num_reserved = found.length
+        self._groups.seal_full(found)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Keys and values (L, K, tokens, D) of neighbouring tokens; None where they are not stored."""
+
+    num_tokens: int
+    numbers: tuple[Tensor, Tensor] | None
+
+    def part(self, start: int, end: int) -> _Chunk:
+        """Return some of the tokens."""
+        if self.numbers is None:
+            return _Chunk(end - start, None)
+        keys, values = self.numbers
+        return _Chunk(end - start, (keys[:, :, start:end], values[:, :, start:end]))
+
+
+def _cut_anew(chunks: Iterable[_Chunk], size: int) -> Iterator[_Chunk]:
+    """Yield the same tokens in chunks of ``size``; the last one may be shorter."""
+    held: list[_Chunk] = []
+    num_held = 0
+    for chunk in chunks:
+        done = 0
+        while done < chunk.num_tokens:
+            count = min(size - num_held, chunk.num_tokens - done)
+            held.append(chunk.part(done, done + count))
+            done, num_held = done + count, num_held + count
+            if num_held == size:
+                yield _joined(held)
+                held, num_held = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(chunks: SequenceOf[_Chunk]) -> _Chunk:
+    """Return neighbouring chunks as one; it is not stored where a part of it is not."""
+    num_tokens = sum(chunk.num_tokens for chunk in chunks)
+    parts = [chunk.numbers for chunk in chunks if chunk.numbers is not None]
+    if len(parts) < len(chunks):
+        return _Chunk(num_tokens, None)
+    keys, values = (torch.cat(kind, dim=2) for kind in zip(*parts, strict=True))
+    return _Chunk(num_tokens, (keys, values))
 
 
 class _Staging:
@@ -59,6 +130,7 @@ class _Staging:
         self._body = body
         self._index = index
         group = spec.groups[index]
+        self._has_window = group.window is not None
         self._salt = chain_salt(spec.fingerprint, body.codec, body.block_size, index)
         self._layouts = {
             codec.value: BlockLayout.of(group, codec, body.block_size)
@@ -67,24 +139,35 @@ class _Staging:
         self._blocks = {codec: _single(layout) for codec, layout in self._layouts.items()}
         self._rotation = Rotation.of(body.codec, group.head_dim)
 
-    def chunks(self, reader: ColdReader) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield keys and values (L, K, tokens, D) of one block after another, then of the tail."""
-        num_sound = 0
+    def chunks(self, reader: ColdReader) -> Iterator[_Chunk]:
+        """Yield one block after another, then the tail; end at the first that is not sound."""
         wanted = self._wanted()
-        for stored in reader.sound_blocks(wanted, self._layouts, self._salt):
-            num_sound += 1
-            block = self._blocks[stored.codec]
-            block.arena.fill(block.slot, stored.payload)
+        stored = reader.existing([one.hash for one in wanted]) if self._has_window else None
+        there = [one for one in wanted if stored is None or one.hash in stored]
+        sound = reader.sound_blocks(there, self._layouts, self._salt)
+        for one in wanted:
+            if stored is not None and one.hash not in stored:
+                yield _Chunk(self._body.block_size, None)
+                continue
+            found = next(sound, None)
+            if found is None:
+                return
+            block = self._blocks[found.codec]
+            block.arena.fill(block.slot, found.payload)
             yield self._plain(*numbers_of(block, self._body.block_size))
-        if num_sound == len(wanted):
-            tail = self._body.tails[self._index]
-            layout = self._layouts[exact_codec(self._body.codec).value]
-            for keys, values in tail_numbers(tail, layout, self._body.num_tail_tokens):
-                yield self._plain(keys, values)
+        tail = self._body.tails[self._index]
+        layout = self._layouts[exact_codec(self._body.codec).value]
+        for keys, values in tail_numbers(tail, layout, self._body.num_tail_tokens):
+            yield self._plain(keys, values)
 
-    def _plain(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Undo the rotation of the foreign format."""
-        return rotate(keys, self._rotation.keys), rotate(values, self._rotation.values)
+    def _plain(self, keys: Tensor, values: Tensor) -> _Chunk:
+        """Undo the rotation of the foreign format. keys, values: (L, K, tokens, D).
+
+        They may lie in a block that is filled again, so they are copied.
+        """
+        keys = rotate(keys, self._rotation.keys).clone()
+        values = rotate(values, self._rotation.values).clone()
+        return _Chunk(keys.shape[2], (keys, values))
 
     def _wanted(self) -> SequenceOf[Wanted]:
         hashes = self._body.hashes[self._index]
@@ -99,19 +182,11 @@ class _Staging:
         ]
 
 
-def _write(table: BlockTable, position: int, keys: Tensor, values: Tensor) -> None:
-    """Write keys and values (L, K, tokens, D) at position.. of a table that has room."""
+def _write(table: BlockTable, keys: Tensor, values: Tensor) -> None:
+    """Write keys and values (L, K, tokens, D) into the open block of a table."""
     rotation = table.memory.rotation
     keys, values = rotate(keys, rotation.keys), rotate(values, rotation.values)
-    size = table.memory.pool.layout.block_size
-    num_tokens = keys.shape[2]
-    done = 0
-    while done < num_tokens:
-        at, offset = divmod(position + done, size)
-        count = min(size - offset, num_tokens - done)
-        part = slice(done, done + count)
-        write_numbers(table.block(at), offset, keys[:, :, part], values[:, :, part])
-        done += count
+    write_numbers(table.block(len(table.hashes)), 0, keys, values)
 
 
 def _single(layout: BlockLayout) -> Block:

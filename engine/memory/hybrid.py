@@ -184,13 +184,25 @@ class HybridMemory:
         self._attention.pin(self._pairs[sequence][0], length)
 
     def snapshot(
-        self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
+        self,
+        sequence: SequenceId,
+        conversation_id: str,
+        branch: str,
+        log: bytes,
+        *,
+        borders: SequenceOf[int] = (),
     ) -> SnapshotJob | None:
         """Return what must be written so that the sequence can resume; None when all is stored."""
         blocks, cells = self._pairs[sequence]
         states, state_blocks = self._recurrent.pack(cells)
         return self._attention.snapshot(
-            blocks, conversation_id, branch, log, states=states, state_blocks=state_blocks
+            blocks,
+            conversation_id,
+            branch,
+            log,
+            borders=borders,
+            states=states,
+            state_blocks=state_blocks,
         )
 
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:

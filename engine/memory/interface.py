@@ -287,7 +287,7 @@ class Manifest:
     """What a conversation branch needs to resume; written in one transaction with its blocks.
 
     body is opaque to the store (format of engine/memory/snapshot.py, self-verifying).
-    block_hashes: of the sealed blocks in order; the store uses them for reference counting.
+    block_hashes: of the blocks it wants kept, in order, for the store's reference counting.
     """
 
     conversation_id: str
@@ -422,7 +422,7 @@ class Memory(Protocol):
         ...
 
     def pin(self, sequence: SequenceId, length: int) -> None:
-        """Keep the first length tokens exact, and longer than others; for system prompts."""
+        """Keep the first length tokens, read or not, exact and longest; for system prompts."""
         ...
 
     def rest(self, sequence: SequenceId) -> None:
@@ -437,11 +437,18 @@ class Memory(Protocol):
         ...
 
     def snapshot(
-        self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
+        self,
+        sequence: SequenceId,
+        conversation_id: str,
+        branch: str,
+        log: bytes,
+        *,
+        borders: Sequence[int] = (),
     ) -> SnapshotJob | None:
         """Return what must be written so that the sequence can resume; None when all is stored.
 
-        log: the session's own record, stored and returned untouched.
+        log: the session's own record, stored and returned untouched. borders: lengths somebody may
+        go back to; where layers see a window, it is stored there and at the end and nowhere else.
         """
         ...
 

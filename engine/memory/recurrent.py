@@ -320,9 +320,18 @@ class RecurrentMemory:
         return sequence
 
     def snapshot(
-        self, sequence: SequenceId, conversation_id: str, branch: str, log: bytes
+        self,
+        sequence: SequenceId,
+        conversation_id: str,
+        branch: str,
+        log: bytes,
+        *,
+        borders: SequenceOf[int] = (),
     ) -> SnapshotJob | None:
-        """Return what must be written so that the sequence can resume; None when all is stored."""
+        """Return what must be written so that the sequence can resume; None when all is stored.
+
+        borders: not looked at, checkpoints lie there.
+        """
         if self._store is None:
             return None
         states, blocks = self.pack(sequence)
@@ -335,7 +344,7 @@ class RecurrentMemory:
             log=log,
             states=states,
         )
-        return self._writer.job(Sequence([]), body, conversation_id, branch, states=blocks)
+        return self._writer.job(Sequence([]), body, (), conversation_id, branch, states=blocks)
 
     def restore(self, manifest: Manifest) -> tuple[SequenceId, bytes, Match]:
         """Bring a stored branch back. Raises: SnapshotError when its manifest is unusable."""

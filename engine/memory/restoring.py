@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.config import BLOCK_SIZES
 from engine.errors import SnapshotError
 from engine.memory.attaching import Attacher, Brought
 from engine.memory.codec import BlockLayout, exact_codec
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from engine.memory.interface import Manifest, MemorySpec
     from engine.memory.sequence import Sequence
     from engine.memory.snapshot import ManifestBody
-
-_BLOCK_SIZES = (16, 32, 64, 128)
 
 
 class Restorer:
@@ -52,8 +51,9 @@ class Restorer:
         if body.codec == self._codec and body.block_size == self._groups.block_size:
             brought = self._place(found, body)
         else:
-            num_cold = Converter(self._spec, self._groups, self._reader).run(found, body)
-            brought = Brought(cold=num_cold)
+            Converter(self._spec, self._groups, self._reader).run(found, body)
+            found = self._reachable(found)
+            brought = Brought(cold=found.length)
         self._groups.drop_part_of_prefix(found)
         # What was thinned out counts with what is there.
         num_cold = found.num_tokens if brought.cold >= found.length else brought.cold
@@ -67,12 +67,22 @@ class Restorer:
         )
         return found, body.log, match
 
+    def _reachable(self, found: Sequence) -> Sequence:
+        """Return what was converted, as far as every window of it is there."""
+        if self._groups.is_reachable(found, found.length):
+            return found
+        shorter = self._groups.new_sequence(found.prefix)
+        shorter.num_pinned = found.num_pinned
+        Attacher(self._groups, self._reader).extend(shorter, found.token_bytes(0, found.length))
+        self._groups.cut(found, 0)
+        return shorter
+
     def _verified(self, manifest: Manifest) -> ManifestBody:
         """Check a manifest against itself and against this model."""
         if manifest.fingerprint != self._spec.fingerprint:
             raise _unusable("it belongs to another model")
         body = unpack_body(manifest.body)
-        if body.block_size not in _BLOCK_SIZES or body.num_tokens != manifest.num_tokens:
+        if body.block_size not in BLOCK_SIZES or body.num_tokens != manifest.num_tokens:
             raise _unusable("its sizes contradict each other")
         if len(body.hashes) != len(self._spec.groups) or len(body.tails) != len(body.hashes):
             raise _unusable("its layer groups differ")

@@ -9,10 +9,12 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from engine.config import BLOCK_SIZES
 from engine.memory.block_pool import share_blocks
 from engine.memory.prefix_index import ROOT, TOKEN_BYTES, chain_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from collections.abc import Sequence as TokenSequence
 
     from engine.memory.block_pool import Block, BlockPool
@@ -54,6 +56,21 @@ class GroupMemory:
         """Return the first block that a sequence of num_tokens keeps."""
         slack = max(self.slack_tokens, self.pool.layout.block_size)
         return self.first_needed(max(0, num_tokens - slack))
+
+    def worth_storing(self, num_blocks: int, borders: Iterable[int]) -> list[int]:
+        """Return those of the first num_blocks blocks that are seen from one of some lengths.
+
+        Where blocks become larger ones, the length reached and the first token of the window are
+        each rounded down to a border of theirs, so that much more is kept.
+        """
+        if self.group.window is None:
+            return list(range(num_blocks))
+        size, slack = self.pool.layout.block_size, 2 * BLOCK_SIZES[-1]
+        kept: set[int] = set()
+        for border in borders:
+            first = self.first_needed(max(0, border - slack))
+            kept.update(range(first, min(num_blocks, border // size + 1)))
+        return sorted(kept)
 
     def find(self, block_hash: bytes) -> Block | None:
         """Return the hot block of this hash, an exact one before a quantised one."""

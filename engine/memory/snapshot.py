@@ -250,6 +250,7 @@ class SnapshotWriter:
         self,
         sequence: Sequence,
         body: ManifestBody,
+        kept: SequenceOf[SequenceOf[int]],
         conversation_id: str,
         branch: str,
         *,
@@ -257,15 +258,19 @@ class SnapshotWriter:
     ) -> SnapshotJob | None:
         """Return what must be written for this state; None when the store has it all.
 
-        states: recurrent ones that the body names by their positions.
+        kept: per group, which of the body's blocks the store shall have. states: recurrent ones
+        that the body names by their positions.
         """
         if self._store is None:
             return None
         self.collect()
         packed = body.pack()
-        names = (*(h for group in body.hashes for h in group), *(state.hash for state in states))
+        wanted = [
+            [(at, group[at]) for at in of] for group, of in zip(body.hashes, kept, strict=True)
+        ]
+        names = (*(h for group in wanted for _, h in group), *(state.hash for state in states))
         present = self._existing(names) | self._in_flight
-        blocks = _missing(sequence, body, present)
+        blocks = _missing(sequence, wanted, present)
         new_states = [state for state in states if state.hash not in present]
         key = (conversation_id, branch)
         state = _checksum(packed)
@@ -319,15 +324,20 @@ class _Pending:
     state_hashes: list[bytes]
 
 
-def _missing(sequence: Sequence, body: ManifestBody, present: AbstractSet[bytes]) -> list[Block]:
-    """Return the settled blocks of a sequence that are not among those present.
+def _missing(
+    sequence: Sequence,
+    wanted: SequenceOf[SequenceOf[tuple[int, bytes]]],
+    present: AbstractSet[bytes],
+) -> list[Block]:
+    """Return those of the wanted blocks of a sequence that are not among those present.
 
-    Those that have left a window are there as long as they can be found in hot memory.
+    wanted: per group, places and hashes of settled blocks. Those that have left a window are there
+    as long as they can be found in hot memory.
     """
     found = [
         table.block(at) if at >= table.num_given_up else table.memory.find(block_hash)
-        for table, hashes in zip(sequence.tables, body.hashes, strict=True)
-        for at, block_hash in enumerate(hashes)
+        for table, blocks in zip(sequence.tables, wanted, strict=True)
+        for at, block_hash in blocks
         if block_hash not in present
     ]
     return [block for block in found if block is not None]

@@ -199,7 +199,11 @@ class SessionPool:
         if self._store is None or session.sequence is None:
             return False
         job = self._memory.snapshot(
-            session.sequence, session.conversation_id, session.branch, session.to_log()
+            session.sequence,
+            session.conversation_id,
+            session.branch,
+            session.to_log(),
+            borders=[span.end for span in session.spans],
         )
         if job is None:
             return False

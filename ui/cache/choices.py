@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from PySide6.QtCore import QCoreApplication
 
 from app.events import ModelInfo
-from engine.config import KVCodec
+from engine.config import BLOCK_SIZES, KVCodec
 from ui.formats import count_text, seconds_text, size_text
 
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_LENGTHS = (2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
-BLOCK_SIZES = (16, 32, 64, 128)
 HOT_BUDGETS = tuple(MIB << shift for shift in range(8, 17))
 COLD_BUDGETS = tuple(GIB * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500))
 TIMEOUTS_MINUTES = (5, 15, 30, 60, 240, 1440)

@@ -84,12 +84,13 @@ def test_first_block_and_recent_tokens_stay_exact(codec):
     assert_consistent(memory)
 
 
-def test_pinned_text_stays_exact():
+@pytest.mark.parametrize("num_read", [0, 60])
+def test_pinned_text_stays_exact(num_read):
     memory = build(KVCodec.INT8)
     sequence = memory.create()
-    assert write_tokens(memory, SPEC, sequence, [], TEXT[:60])
+    assert num_read == 0 or write_tokens(memory, SPEC, sequence, [], TEXT[:num_read])
     memory.pin(sequence, 40)
-    assert write_tokens(memory, SPEC, sequence, TEXT[:60], TEXT[60:])
+    assert write_tokens(memory, SPEC, sequence, TEXT[:num_read], TEXT[num_read:])
     assert [is_quantised(codec) for codec in codecs_of(memory, sequence)][:5] == [
         False,
         False,
