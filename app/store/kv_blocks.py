@@ -1,19 +1,17 @@
-"""Reading of blocks and manifests from kv.db, on a connection of the caller.
+"""What rows of blocks and manifests say, in kv.db and in a shared store alike.
 
-Rows of a shared store are the same ones; what makes something of them is used for both.
+On a connection of the caller. Nothing is trusted that a damaged file could hold.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, select
 
-from app.store.kv_database import driver
-from app.store.kv_tables import blocks, manifests
+from app.store.kv_tables import blocks
 from engine.memory.interface import Manifest, StoredBlock
 
 _CHUNK = 500
@@ -41,69 +39,6 @@ def existing(
     return found
 
 
-def read_blocks(
-    connection: Connection, fingerprint: bytes, hashes: Sequence[bytes]
-) -> Iterator[StoredBlock]:
-    """Yield the stored blocks in the order asked for; missing or contradictory rows are left out.
-
-    Each payload is copied once, from the mapped file into its bytes object; its crc32 is left to
-    the engine.
-    """
-    rows = block_rows(connection, fingerprint, hashes)
-    for key in hashes:
-        if (row := rows.get(key)) is not None and (block := _block(connection, row)) is not None:
-            yield block
-
-
-def read_all(connection: Connection) -> Iterator[tuple[bytes, bytes, StoredBlock | None]]:
-    """Yield (fingerprint, hash, block) of every row; None where it contradicts itself."""
-    ids = list(connection.execute(select(blocks.c.id)).scalars())
-    for chunk in _chunks(ids):
-        for row in connection.execute(select(blocks).where(blocks.c.id.in_(chunk))).all():
-            yield row.fingerprint, row.hash, _block(connection, row)
-
-
-def count(connection: Connection) -> int:
-    """Return how many blocks there are."""
-    return int(connection.execute(select(func.count()).select_from(blocks)).scalar() or 0)
-
-
-def read_manifests(
-    connection: Connection, fingerprint: bytes, conversation_id: str
-) -> list[Manifest]:
-    """Return the branches of a conversation, newest first."""
-    query = (
-        select(manifests)
-        .where(
-            manifests.c.fingerprint == fingerprint,
-            manifests.c.conversation_id == conversation_id,
-        )
-        .order_by(manifests.c.updated_at.desc(), manifests.c.id.desc())
-    )
-    found = (_manifest(connection, row) for row in connection.execute(query).all())
-    return [manifest for manifest in found if manifest is not None]
-
-
-def read_manifest(connection: Connection, manifest_id: int) -> Manifest | None:
-    """Return one manifest; None when it is gone or contradicts itself."""
-    row = connection.execute(select(manifests).where(manifests.c.id == manifest_id)).first()
-    return None if row is None else _manifest(connection, row)
-
-
-def read_blob(
-    connection: Connection, table: str, column: str, key: int, *, size: int
-) -> bytes | None:
-    """Return one large value with a single copy; None when it is gone or of another size."""
-    try:
-        with driver(connection).blobopen(table, column, key, readonly=True) as blob:
-            # A damaged length must not make us allocate gigabytes.
-            return blob.read() if len(blob) == size else None
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
-            return None
-        raise
-
-
 def block_rows(
     connection: Connection, fingerprint: bytes, hashes: Sequence[bytes]
 ) -> dict[bytes, Row[Any]]:
@@ -115,13 +50,11 @@ def block_rows(
     return rows
 
 
-def _block(connection: Connection, row: Row[Any]) -> StoredBlock | None:
-    payload = read_blob(connection, "payloads", "payload", row.id, size=row.size)
-    return None if payload is None else block_of(row, payload)
+def block_of(row: Any, payload: bytes) -> StoredBlock | None:
+    """Return a block of its row and its payload; None when they contradict each other.
 
-
-def block_of(row: Row[Any], payload: bytes) -> StoredBlock | None:
-    """Return a block of its row and its payload; None when they contradict each other."""
+    row: its columns as attributes.
+    """
     block = StoredBlock(row.hash, row.parent, row.token_ids, row.codec, payload, row.crc32)
     return block if _is_bound(block, row.binding) else None
 
@@ -134,13 +67,11 @@ def _is_bound(block: StoredBlock, binding: Any) -> bool:
         return False
 
 
-def _manifest(connection: Connection, row: Row[Any]) -> Manifest | None:
-    body = read_blob(connection, "bodies", "body", row.id, size=row.body_size)
-    return manifest_of(row, body)
+def manifest_of(row: Any, body: bytes | None) -> Manifest | None:
+    """Return a manifest of its row and its body; None when they contradict each other.
 
-
-def manifest_of(row: Row[Any], body: bytes | None) -> Manifest | None:
-    """Return a manifest of its row and its body; None when they contradict each other."""
+    row: its columns as attributes.
+    """
     hashes = split_hashes(row.hashes, row.num_blocks)
     if body is None or hashes is None or not isinstance(row.num_tokens, int):
         return None

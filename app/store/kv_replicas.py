@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, select
 from sqlalchemy.dialects.sqlite import insert as insert_or_replace
 
-from app.store import kv_blocks
+from app.store import kv_reads
 from app.store.kv_database import KVDatabase
 from app.store.kv_removal import drop_unnamed
 from app.store.kv_tables import manifests, replicas, texts
@@ -86,12 +86,12 @@ class KVReplicas:
     def manifest(self, manifest_id: int) -> Manifest | None:
         """Return a manifest; None when it is gone or damaged."""
         with self._reading() as database, database.reading() as connection:
-            return kv_blocks.read_manifest(connection, manifest_id)
+            return kv_reads.read_manifest(connection, manifest_id)
 
     def blocks(self, fingerprint: bytes, hashes: list[bytes]) -> list[StoredBlock]:
         """Return those of the blocks that are stored here; does not count as a use of them."""
         with self._reading() as database, database.reading() as connection:
-            return list(kv_blocks.read_blocks(connection, fingerprint, hashes))
+            return list(kv_reads.read_blocks(connection, fingerprint, hashes))
 
     def mark(self, done: Unreplicated, server: str, remote: int) -> None:
         """Note that a manifest lies on the server in the form it had when it was read."""
@@ -165,7 +165,7 @@ def _receive(connection: Connection, manifest: Manifest, server: str, remote: in
         return False
     manifest_id = put_manifest(connection, manifest)
     hashes = manifest.block_hashes
-    stored = kv_blocks.existing(connection, manifest.fingerprint, hashes)
+    stored = kv_reads.existing(connection, manifest.fingerprint, hashes)
     drop_unnamed(connection, link(connection, manifest_id, hashes, stored))
     updated_at = connection.execute(
         select(manifests.c.updated_at).where(manifests.c.id == manifest_id)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.errors import DatabaseDamagedError, DatabaseError
 from app.events import Notice
-from app.store import kv_blocks, kv_removal
+from app.store import kv_reads, kv_removal
 from app.store.kv_database import KVDatabase
 from app.store.kv_eviction import EvictionOrder
 from app.store.kv_queue import WriteQueue
@@ -94,7 +94,7 @@ class KVStore:
     def existing(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
         """Return those of the hashes that are stored. Raises: StoreError."""
         with self._reading() as database, database.reading() as connection:
-            return frozenset(kv_blocks.existing(connection, fingerprint, hashes))
+            return frozenset(kv_reads.existing(connection, fingerprint, hashes))
 
     def kept(self, fingerprint: bytes, hashes: Sequence[bytes]) -> frozenset[bytes]:
         """Return the same: nobody else keeps any. Raises: StoreError."""
@@ -108,7 +108,7 @@ class KVStore:
         read: list[bytes] = []
         try:
             with self._reading() as database, database.reading() as connection:
-                for block in kv_blocks.read_blocks(connection, fingerprint, hashes):
+                for block in kv_reads.read_blocks(connection, fingerprint, hashes):
                     read.append(block.hash)
                     self.bytes_read += len(block.payload)
                     yield block
@@ -118,7 +118,7 @@ class KVStore:
     def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
         """Return a conversation's branches for this model, newest first. Raises: StoreError."""
         with self._reading() as database, database.reading() as connection:
-            found = kv_blocks.read_manifests(connection, fingerprint, conversation_id)
+            found = kv_reads.read_manifests(connection, fingerprint, conversation_id)
         if found:
             self._writer.note_manifest(fingerprint, conversation_id)
         return found
@@ -135,7 +135,7 @@ class KVStore:
     def num_blocks(self) -> int:
         """Return how many blocks are stored. Raises: StoreError."""
         with self._reading() as database, database.reading() as connection:
-            return kv_blocks.count(connection)
+            return kv_reads.count(connection)
 
     def budget_bytes(self) -> int:
         """Return the bytes the store may take."""
@@ -195,7 +195,7 @@ class KVStore:
         num_blocks = num_bytes = 0
         damaged: list[tuple[bytes, bytes]] = []
         with self._reading() as database, database.reading() as connection:
-            for fingerprint, key, block in kv_blocks.read_all(connection):
+            for fingerprint, key, block in kv_reads.read_all(connection):
                 num_blocks += 1
                 if block is None or crc32(block.payload) != block.crc32:
                     damaged.append((fingerprint, key))

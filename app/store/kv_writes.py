@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from app.store.kv_blocks import binding_of, existing
-from app.store.kv_database import PAGE_SIZE
+from app.store.kv_blocks import binding_of
+from app.store.kv_database import PAGE_SIZE, driver
 from app.store.kv_eviction import Limit, make_room
+from app.store.kv_reads import existing
 from app.store.kv_removal import drop_unnamed
-from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests, payloads
+from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests
 from engine.memory.interface import Manifest, NewBlock, SnapshotJob
+
+_INSERT_BLOCK = (
+    "INSERT INTO blocks (fingerprint, hash, parent, token_ids, codec, crc32, binding, size, "
+    "last_use) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +177,16 @@ def _fitting(new: Sequence[NewBlock], room: int) -> list[NewBlock]:
 
 
 def _insert_block(connection: Connection, fingerprint: bytes, new: NewBlock) -> int:
-    block = new.stored()
-    result = connection.execute(
-        insert(blocks).values(
-            fingerprint=fingerprint,
-            hash=block.hash,
-            parent=block.parent,
-            token_ids=block.token_ids,
-            codec=block.codec,
-            crc32=block.crc32,
-            binding=binding_of(block),
-            size=size_of(new),
-            last_use=timestamp(),
-        )
-    )
-    block_id = result.lastrowid
-    connection.execute(insert(payloads).values(id=block_id, payload=block.payload))
+    """Insert a block, by the driver's own statements; return its row id.
+
+    The payload is written into its pages in place. As a parameter, SQLite would copy it twice more.
+    """
+    raw, block, num_bytes = driver(connection), new.stored(), size_of(new)
+    names = (block.hash, block.parent, block.token_ids, block.codec)
+    numbers = (block.crc32, binding_of(block), num_bytes, timestamp())
+    block_id = raw.execute(_INSERT_BLOCK, (fingerprint, *names, *numbers)).lastrowid
+    assert block_id is not None
+    raw.execute("INSERT INTO payloads (id, payload) VALUES (?, zeroblob(?))", (block_id, num_bytes))
+    with raw.blobopen("payloads", "payload", block_id) as blob:
+        blob.write(block.payload)
     return block_id

@@ -1,0 +1,128 @@
+"""Reading of blocks and manifests from kv.db, on a connection of the caller.
+
+By statements of the driver's own: a conversation comes back in the time that SQLAlchemy takes to
+put one query for all its blocks together.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection
+
+from app.store.kv_blocks import block_of, manifest_of
+from app.store.kv_database import driver
+from engine.memory.interface import Manifest, StoredBlock
+
+
+class _BlockRow(NamedTuple):
+    """A row of blocks. Of a damaged file, its values may have any type."""
+
+    id: Any
+    fingerprint: Any
+    hash: Any
+    parent: Any
+    token_ids: Any
+    codec: Any
+    crc32: Any
+    binding: Any
+    size: Any
+
+
+class _ManifestRow(NamedTuple):
+    """A row of manifests. Of a damaged file, its values may have any type."""
+
+    id: Any
+    conversation_id: Any
+    branch: Any
+    fingerprint: Any
+    num_tokens: Any
+    num_blocks: Any
+    hashes: Any
+    body_size: Any
+
+
+_EXISTING = "SELECT id FROM blocks WHERE fingerprint = ? AND hash = ?"
+_BLOCKS = f"SELECT {', '.join(_BlockRow._fields)} FROM blocks"
+_BLOCK = f"{_BLOCKS} WHERE fingerprint = ? AND hash = ?"
+_MANIFESTS = f"SELECT {', '.join(_ManifestRow._fields)} FROM manifests"
+_BRANCHES = (
+    f"{_MANIFESTS} WHERE fingerprint = ? AND conversation_id = ? ORDER BY updated_at DESC, id DESC"
+)
+
+
+def existing(
+    connection: Connection, fingerprint: bytes, hashes: Iterable[bytes]
+) -> dict[bytes, int]:
+    """Return hash -> row id of those that are stored."""
+    execute = driver(connection).execute
+    found = ((key, execute(_EXISTING, (fingerprint, key)).fetchone()) for key in hashes)
+    return {key: row[0] for key, row in found if row is not None}
+
+
+def read_blocks(
+    connection: Connection, fingerprint: bytes, hashes: Sequence[bytes]
+) -> Iterator[StoredBlock]:
+    """Yield the stored blocks in the order asked for; missing or contradictory rows are left out.
+
+    Each payload is copied once, from the mapped file into its bytes object; its crc32 is left to
+    the engine.
+    """
+    for key in hashes:
+        row = driver(connection).execute(_BLOCK, (fingerprint, key)).fetchone()
+        if row is not None and (block := _block(connection, _BlockRow(*row))) is not None:
+            yield block
+
+
+def read_all(connection: Connection) -> Iterator[tuple[bytes, bytes, StoredBlock | None]]:
+    """Yield (fingerprint, hash, block) of every row; None where it contradicts itself."""
+    # Ids first: a statement left open between two blocks would stop checkpoints.
+    ids = driver(connection).execute("SELECT id FROM blocks").fetchall()
+    for key in ids:
+        found = driver(connection).execute(f"{_BLOCKS} WHERE id = ?", key).fetchone()
+        if found is not None:
+            row = _BlockRow(*found)
+            yield row.fingerprint, row.hash, _block(connection, row)
+
+
+def count(connection: Connection) -> int:
+    """Return how many blocks there are."""
+    return int(driver(connection).execute("SELECT count(*) FROM blocks").fetchone()[0])
+
+
+def read_manifests(
+    connection: Connection, fingerprint: bytes, conversation_id: str
+) -> list[Manifest]:
+    """Return the branches of a conversation, newest first."""
+    rows = driver(connection).execute(_BRANCHES, (fingerprint, conversation_id)).fetchall()
+    found = (_manifest(connection, _ManifestRow(*row)) for row in rows)
+    return [manifest for manifest in found if manifest is not None]
+
+
+def read_manifest(connection: Connection, manifest_id: int) -> Manifest | None:
+    """Return one manifest; None when it is gone or contradicts itself."""
+    row = driver(connection).execute(f"{_MANIFESTS} WHERE id = ?", (manifest_id,)).fetchone()
+    return None if row is None else _manifest(connection, _ManifestRow(*row))
+
+
+def _block(connection: Connection, row: _BlockRow) -> StoredBlock | None:
+    payload = _blob(connection, "payloads", "payload", row.id, size=row.size)
+    return None if payload is None else block_of(row, payload)
+
+
+def _manifest(connection: Connection, row: _ManifestRow) -> Manifest | None:
+    return manifest_of(row, _blob(connection, "bodies", "body", row.id, size=row.body_size))
+
+
+def _blob(connection: Connection, table: str, column: str, key: int, *, size: int) -> bytes | None:
+    """Return one large value with a single copy; None when it is gone or of another size."""
+    try:
+        with driver(connection).blobopen(table, column, key, readonly=True) as blob:
+            # A damaged length must not make us allocate gigabytes.
+            return blob.read() if len(blob) == size else None
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
+            return None
+        raise
