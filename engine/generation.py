@@ -28,7 +28,7 @@ from engine.events import (
     Usage,
     Waiting,
 )
-from engine.memory.interface import Match
+from engine.memory.interface import Match, Memory
 from engine.sampling import Sampler
 from engine.session.session import Session, message_digest
 from engine.text.reply import ReplyText
@@ -142,7 +142,7 @@ class Generation:
             yield (self.prompt.cut,)
         logits = yield from self._read()
         if logits is not None:
-            self._pin_system_prompt()
+            pin_system_prompt(self._memory, self._session, self._request)
             self._save()
         return logits
 
@@ -214,8 +214,6 @@ class Generation:
         while (position := self._position()) < total:
             if self._is_cancelled():
                 return None
-            # Before it is read, or what is old enough by the end of the chunk is quantised.
-            self._pin_system_prompt()
             end = self._chunk_end(position, total)
             if not self._pool.allocate(self._session, end - position):
                 yield (Waiting(),)
@@ -235,6 +233,7 @@ class Generation:
         """Return how much of the log is in place, bringing back what was given up meanwhile."""
         if self._session.sequence is None:
             self._pool.bring_back(self._session)
+            pin_system_prompt(self._memory, self._session, self._request)
             self._pool.attach(self._session)
         return self._pool.resident_length(self._session)
 
@@ -251,12 +250,6 @@ class Generation:
         """Let the conversation be branched here, where a message ends or the reply begins."""
         if length in self._borders and self._session.sequence is not None:
             self._memory.checkpoint(self._session.sequence)
-
-    def _pin_system_prompt(self) -> None:
-        """Many conversations begin with it: it goes last when room is needed."""
-        session = self._session
-        if self._request.messages[0].role == "system" and session.sequence is not None:
-            self._memory.pin(session.sequence, session.end_of(1))
 
     def _draw(self, logits: Tensor) -> int:
         token = self._sampler.sample(logits, self._session.token_ids)
@@ -300,3 +293,12 @@ class Generation:
     def _save(self) -> None:
         if not self._request.ephemeral:
             self._pool.snapshot(self._session)
+
+
+def pin_system_prompt(memory: Memory, session: Session, request: GenerateRequest) -> None:
+    """Let the system prompt of a session stay exact, and be given up last: many begin with it.
+
+    Before it is attached or read, or it would be quantised; and again once it is in place.
+    """
+    if request.messages[0].role == "system" and session.sequence is not None:
+        memory.pin(session.sequence, session.end_of(1))

@@ -105,7 +105,8 @@ def _settle(table: BlockTable, found: Sequence, exact_recent: int) -> None:
         if is_quantised(table.block(at - 1).layout.codec):
             limit = at
             break
-    num_exact = max(1, -(-found.num_pinned // size))
+    # The block in which pinned text ends is each conversation's own: there would be many of it.
+    num_exact = max(1, found.num_pinned // size)
     for at in range(table.num_settled, limit):
         if at >= num_exact and not _pack(table, at):
             return

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from engine.config import GenerateRequest
 from engine.errors import ContextOverflowError
 from engine.events import ContextCut, MissCause, MissReason
-from engine.generation import Clock, Prompt
+from engine.generation import Clock, Prompt, pin_system_prompt
 from engine.memory.interface import Match, Memory
 from engine.session.pool import SessionPool
 from engine.session.prompt import PromptPlan
@@ -58,7 +58,7 @@ class Preparation:
         session, brought_back = self._session_for(request, known, plan)
         reply_start = _append(session, plan)
         self._pool.rest_idle(session)
-        match = self._attach(session, brought_back)
+        match = self._attach(session, request, brought_back)
         clock.restore_ms = (time.perf_counter() - started) * 1000.0
         return Prompt(
             session=session,
@@ -94,10 +94,11 @@ class Preparation:
         del known.token_ids[known.end_of(plan.num_kept) :]
         return known, match
 
-    def _attach(self, session: Session, brought_back: Match) -> Match:
+    def _attach(self, session: Session, request: GenerateRequest, brought_back: Match) -> Match:
         """Put every reusable token in place; at least the last one stays to be evaluated."""
         if session.sequence is None:
             session.sequence = self._memory.create()
+        pin_system_prompt(self._memory, session, request)
         found = self._pool.attach(session)
         length = self._memory.length(session.sequence)
         cold = min(length, brought_back.cold + found.cold)
