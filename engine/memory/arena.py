@@ -69,6 +69,7 @@ class Section:
             for plane in part.layout.planes
         ]
         self.planes: list[list[Tensor]] = [list(view.unbind(1)) for view in self.whole_planes]
+        self._bytes = None if self._pages is None else memoryview(self._pages)
         self._address = 0 if self._pages is None else self.raw.data_ptr()
 
     def address(self, slot: int) -> int:
@@ -78,6 +79,16 @@ class Section:
     def slab(self, slot: int) -> Tensor:
         """Return the bytes of one slab."""
         return self.raw[slot * self.slab_bytes : (slot + 1) * self.slab_bytes]
+
+    def write_trailer(self, slot: int, content: bytes) -> None:
+        """Write what stands behind the numbers of a slab."""
+        start = slot * self.slab_bytes + self.part.layout.trailer_offset
+        if self._bytes is None:
+            target = self.raw[start : start + len(content)]
+            target.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        else:
+            # Directly: to come back, a conversation has hundreds of them written.
+            self._bytes[start : start + len(content)] = content
 
     def provide(self, slots: Sequence[int]) -> None:
         """Have the system provide the memory of some slabs, ascending, now."""
@@ -125,11 +136,8 @@ class Arena:
 
     def write_trailer(self, slot: int, block_hash: bytes) -> None:
         """Write the hash of a slab's block behind its numbers; b"" while it is open."""
-        content = bytearray(block_hash.ljust(HASH_BYTES, b"\0"))
         for section in self.sections:
-            start = section.part.layout.trailer_offset
-            target = section.slab(slot)[start : start + HASH_BYTES]
-            target.copy_(torch.frombuffer(content, dtype=torch.uint8))
+            section.write_trailer(slot, block_hash.ljust(HASH_BYTES, b"\0"))
 
     def addresses(self, slot: int) -> tuple[int, ...]:
         """Return where a slab begins in host memory, for every device it lies on; else 0."""
