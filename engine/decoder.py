@@ -94,5 +94,5 @@ class Decoder:
         for (sequence, _), token in zip(rows, token_ids, strict=True):
             self.memory.commit(sequence, (token,))
         seconds = time.perf_counter() - started
-        for session, row in zip(batch, logits, strict=True):
-            self._decoded[session] = Decoded(row, seconds, len(batch))
+        for row, session in enumerate(batch):
+            self._decoded[session] = Decoded(logits.select(0, row), seconds, len(batch))

@@ -248,7 +248,9 @@ def matrices(entries: Sequence[Matrix]) -> ctypes.Array[Matrix]:
 def pointer(array: npt.NDArray[np.generic]) -> int:
     """Return the address of a contiguous array's first element."""
     assert array.flags.c_contiguous
-    return array.ctypes.data
+    # As array.ctypes.data, which makes an object first and is asked for several times a step.
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def kind_of(ggml_type: int) -> int:

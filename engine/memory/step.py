@@ -6,7 +6,7 @@ two writes, two gathers and one attention; native kernels need none of that but 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -280,8 +280,9 @@ def _attend(
     )
 
 
+@cache
 def _native_layout(layout: BlockLayout, slot: int) -> NativeLayout:
-    """Return byte offsets of one layer."""
+    """Return byte offsets of one layer; the same object every time."""
     keys, values = layout.planes[KEYS], layout.planes[VALUES]
     token_strides = [plane.shape[2] * plane.dtype.itemsize for plane in (keys, values)]
     scales = [plane.offset + slot * plane.layer_stride for plane in layout.planes[2:]]
