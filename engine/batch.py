@@ -15,7 +15,7 @@ from engine.memory.interface import Match
 from engine.session.pool import SessionPool
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from engine.runner import Logits
 
 _Events = Generator[BatchEvent]
 
@@ -75,7 +75,7 @@ class Batch:
         self.generations.append(generation)
         return generation
 
-    def _read(self, first: Generation) -> Generator[BatchEvent, None, Tensor | None]:
+    def _read(self, first: Generation) -> Generator[BatchEvent, None, Logits | None]:
         """Read the prompt for all; the logits (V,) of its last token, None when cancelled."""
         steps = first.read()
         while True:
@@ -83,7 +83,7 @@ class Batch:
                 events = next(steps)
             except StopIteration as end:
                 self._is_read = True
-                logits: Tensor | None = end.value
+                logits: Logits | None = end.value
                 return logits
             yield from (BatchEvent(0, event) for event in events)
 
@@ -96,7 +96,7 @@ class Batch:
             own = replace(prompt, session=session, match=reused, miss_reason=None)
             self._begin(index, own, Clock(clock.started))
 
-    def _grow(self, logits: Tensor) -> _Events:
+    def _grow(self, logits: Logits) -> _Events:
         """Draw a token of each reply in turn, until all are finished."""
         growing = {index: one.decode(logits) for index, one in enumerate(self.generations)}
         while growing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -120,4 +121,4 @@ def _evaluate(
     positions = range(position, position + len(token_ids))
     logits = runner.forward_batch(token_ids, positions, view, range(len(token_ids)))
     memory.commit(sequence, token_ids)
-    return logits
+    return torch.from_numpy(logits)

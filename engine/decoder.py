@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from engine.config import MAX_COMPLETIONS
 from engine.memory.interface import Memory
-from engine.runner import Runner
+from engine.runner import Logits, Runner
 from engine.session.pool import SessionPool
 from engine.session.session import Session
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # More rows in one pass gain nothing, and every runner has room for these.
 MAX_ROWS = MAX_COMPLETIONS
@@ -25,9 +21,9 @@ MAX_ROWS = MAX_COMPLETIONS
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """logits: (V,) float32 of a log's last token. seconds: of the pass, which had num_rows rows."""
+    """logits: (V,) of a log's last token. seconds: of the pass, which had num_rows rows."""
 
-    logits: Tensor
+    logits: Logits
     seconds: float
     num_rows: int
 
@@ -44,7 +40,7 @@ class Decoder:
 
     def evaluate(
         self, session: Session, start: int, end: int, *, wants_logits: bool
-    ) -> Tensor | None:
+    ) -> Logits | None:
         """Run the model over log[start:end], which has room; the logits (V,) of its last token."""
         assert session.sequence is not None
         view = self.memory.step([(session.sequence, end - start)])
@@ -95,4 +91,4 @@ class Decoder:
             self.memory.commit(sequence, (token,))
         seconds = time.perf_counter() - started
         for row, session in enumerate(batch):
-            self._decoded[session] = Decoded(logits.select(0, row), seconds, len(batch))
+            self._decoded[session] = Decoded(logits[row], seconds, len(batch))

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
 from engine.config import ChatMessage, GenerateRequest
 from engine.decoder import Decoded, Decoder
 from engine.events import (
@@ -29,6 +27,7 @@ from engine.events import (
     Waiting,
 )
 from engine.memory.interface import Match, Memory
+from engine.runner import Logits
 from engine.sampling import Sampler
 from engine.session.session import Session, message_digest
 from engine.text.reply import ReplyText
@@ -133,7 +132,7 @@ class Generation:
         cold = self.prompt.match.cold
         return cold, self._clock.restore_ms / 1000.0 if cold else 0.0
 
-    def read(self) -> Generator[Events, None, Tensor | None]:
+    def read(self) -> Generator[Events, None, Logits | None]:
         """Read what the memory lacks of the prompt; the logits (V,) of its last token.
 
         Yields after each chunk. None: cancelled. Raises: OutOfMemoryError.
@@ -146,7 +145,7 @@ class Generation:
             self._save()
         return logits
 
-    def decode(self, logits: Tensor) -> Generator[Events, None, FinishReason]:
+    def decode(self, logits: Logits) -> Generator[Events, None, FinishReason]:
         """Draw tokens until the model, the caller or the budget ends the reply.
 
         Yields once for each token that others may be evaluated with. Raises: OutOfMemoryError.
@@ -207,9 +206,9 @@ class Generation:
             dropped_messages=self.prompt.cut.dropped if self.prompt.cut else (),
         )
 
-    def _read(self) -> Generator[Events, None, Tensor | None]:
+    def _read(self) -> Generator[Events, None, Logits | None]:
         """Evaluate the log as far as the memory lacks it; the logits (V,) of its last token."""
-        logits: Tensor | None = None
+        logits: Logits | None = None
         total = len(self._session.token_ids)
         while (position := self._position()) < total:
             if self._is_cancelled():
@@ -223,7 +222,7 @@ class Generation:
             yield (PrefillProgress(end, total, self.prompt.match.total),)
         return logits
 
-    def _evaluate(self, start: int, end: int, *, wants_logits: bool) -> Tensor | None:
+    def _evaluate(self, start: int, end: int, *, wants_logits: bool) -> Logits | None:
         started = time.perf_counter()
         logits = self._decoder.evaluate(self._session, start, end, wants_logits=wants_logits)
         self._clock.prefill_ms += (time.perf_counter() - started) * 1000.0
@@ -251,14 +250,14 @@ class Generation:
         if length in self._borders and self._session.sequence is not None:
             self._memory.checkpoint(self._session.sequence)
 
-    def _draw(self, logits: Tensor) -> int:
+    def _draw(self, logits: Logits) -> int:
         token = self._sampler.sample(logits, self._session.token_ids)
         self._generated.append(token)
         if len(self._generated) == 1:
             self._clock.first_token_ms = self._clock.elapsed_ms()
         return token
 
-    def _next_logits(self, events: Events) -> Generator[Events, None, Tensor | None]:
+    def _next_logits(self, events: Events) -> Generator[Events, None, Logits | None]:
         """Yield the events while others submit as well; the logits (V,) behind the last token.
 
         None: cancelled while it was read again.

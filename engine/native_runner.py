@@ -10,7 +10,6 @@ import ctypes
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
 
 from engine.kernels.context import Context, Program, make_step, pointer
 from engine.kernels.library import KernelInfo, available
@@ -23,11 +22,10 @@ from engine.native_support import reason_against
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor
-
     from engine.config import KVCodec
     from engine.memory.interface import NativeCells, NativeStepView, NativeTable, StepView
     from engine.models import Model
+    from engine.runner import Logits
 
 DEFAULT_MAX_ROWS = 256
 # Of the embedding, every token looked up leaves up to 64 KiB of the file in memory.
@@ -86,8 +84,8 @@ class NativeRunner:
 
     def forward(
         self, token_ids: Sequence[int], first_position: int, view: StepView, *, wants_logits: bool
-    ) -> Tensor | None:
-        """Return the logits (V,) float32 of the last token, None where they are not wanted."""
+    ) -> Logits | None:
+        """Return the logits (V,) of the last token, None where they are not wanted."""
         num_tokens = len(token_ids)
         positions = range(first_position, first_position + num_tokens)
         rows = [num_tokens - 1] if wants_logits else []
@@ -100,8 +98,8 @@ class NativeRunner:
         positions: Sequence[int],
         view: StepView,
         logit_rows: Sequence[int],
-    ) -> Tensor:
-        """Evaluate a placed batch of any sequences; return the logits (B, V) float32 of its rows.
+    ) -> Logits:
+        """Evaluate a placed batch of any sequences; return the logits (B, V) of its rows.
 
         token_ids, positions: (T,), T at most max_rows. view: of attention memory.
         """
@@ -126,14 +124,16 @@ class NativeRunner:
             self._release_embedding()
             self._num_looked_up = 0
 
-    def _logits(self, num_rows: int) -> Tensor:
+    def _logits(self, num_rows: int) -> Logits:
         """Copy the logits out of the buffer, scaled and capped as the model wants."""
         config = self._model.config
-        logits = torch.from_numpy(self._buffers.logits[:num_rows].copy())
+        logits: Logits = self._buffers.logits[:num_rows].astype(np.float32)
         if config.logit_scale is not None:
-            logits = logits / config.logit_scale
-        cap = config.final_logit_softcapping
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+            logits /= np.float32(config.logit_scale)
+        if config.final_logit_softcapping is not None:
+            cap = np.float32(config.final_logit_softcapping)
+            logits = np.tanh(logits / cap) * cap
+        return logits
 
     def _slices(self, view: NativeStepView, layer: int) -> ctypes.Array[Slice]:
         tables: Sequence[NativeTable] = view.tables(layer)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+import torch
+
 from engine.memory.interface import Memory, MemoryBreakdown, SequenceId, StepView
 from engine.native_runner import NativeRunner
 from engine.runner import Runner
@@ -78,7 +80,8 @@ class Probe:
             part = token_ids[start : start + chunk]
             view = self._place(sequence, part)
             positions = range(start, start + len(part))
-            yield self._runner.forward_batch(part, positions, view, range(len(part)))
+            logits = self._runner.forward_batch(part, positions, view, range(len(part)))
+            yield torch.from_numpy(logits)
             self._memory.commit(sequence, part)
             if rests:
                 self._memory.rest(sequence)

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from engine.config import SamplingParams
 from engine.errors import EngineError, SnapshotError
 from engine.kernels.library import KernelInfo, available
 from engine.kernels.top_k import top_k as native_top_k
+from engine.runner import Logits
 
 _STATE_MAGIC = b"RNG1"
 _MASKED = -torch.inf
@@ -112,16 +112,16 @@ def apply_presence_frequency_penalty(
 
 
 def top_k_of(
-    row: Tensor, top_k: int, kernels: KernelInfo | None = None
+    row: Logits, top_k: int, kernels: KernelInfo | None = None
 ) -> tuple[list[float], list[int]]:
     """Return the top_k largest of a row in descending order, and their ids.
 
-    row: (V,) float32. kernels: what is available, None to ask.
+    row: (V,). kernels: what is available, None to ask.
     """
-    found = native_top_k(row, top_k, kernels) if row.device.type == "cpu" else None
+    found = native_top_k(row, top_k, kernels)
     if found is not None:
         return found
-    values, ids = row.topk(top_k)
+    values, ids = torch.from_numpy(row).topk(top_k)
     return values.tolist(), ids.tolist()
 
 
@@ -188,13 +188,13 @@ class Sampler:
         self.seed = secrets.randbits(63) if params.seed is None else params.seed % (1 << 63)
         self._generator = torch.Generator().manual_seed(self.seed)
 
-    def sample(self, logits: Tensor, token_ids: Sequence[int]) -> int:
+    def sample(self, logits: Logits, token_ids: Sequence[int]) -> int:
         """Draw the next token.
 
-        logits: (V,) float32. token_ids: what came before; the last penalty_last_n count.
+        logits: (V,). token_ids: what came before; the last penalty_last_n count.
         Raises: EngineError when the model computed no usable numbers.
         """
-        row = self._usual(logits)
+        row = logits[: self._vocab_size]
         if self._has_penalties:
             row = self._penalised(row, token_ids)
         params = self._params
@@ -204,7 +204,7 @@ class Sampler:
             return token
         narrowed = self._narrowed(row)
         if narrowed is None:
-            return self._sample_all(row[None])
+            return self._sample_all(torch.from_numpy(row)[None])
         values, ids, mass = narrowed
         _check_usable(values[0])
         place = sample_sorted(
@@ -254,19 +254,12 @@ class Sampler:
         row = apply_min_p(apply_top_p(row, self._params.top_p), self._params.min_p)
         return int(sample(apply_temperature(row, self._params.temperature), self._generator))
 
-    def _usual(self, logits: Tensor) -> Tensor:
-        """Return the logits as a plain row; most are one, and each operation would take time."""
-        if logits.shape[0] > self._vocab_size:
-            logits = logits[: self._vocab_size]
-        is_plain = logits.dtype is torch.float32 and not logits.requires_grad
-        return logits if is_plain else logits.detach().float()
-
-    def _penalised(self, row: Tensor, token_ids: Sequence[int]) -> Tensor:
+    def _penalised(self, row: Logits, token_ids: Sequence[int]) -> Logits:
         params = self._params
         last = token_ids[max(0, len(token_ids) - params.penalty_last_n) :]
         if not last:
             return row
-        seen = row[None]
+        seen = torch.from_numpy(row)[None]
         if params.repetition_penalty != 1:
             seen = apply_repetition_penalty(seen, torch.tensor([last]), params.repetition_penalty)
         if params.presence_penalty or params.frequency_penalty:
@@ -276,9 +269,10 @@ class Sampler:
                 presence=params.presence_penalty,
                 frequency=params.frequency_penalty,
             )
-        return seen[0]
+        penalised: Logits = seen[0].numpy()
+        return penalised
 
-    def _narrowed(self, row: Tensor) -> tuple[list[float], list[int], float | None] | None:
+    def _narrowed(self, row: Logits) -> tuple[list[float], list[int], float | None] | None:
         """Return the few logits that can be drawn, largest first, their ids, and their mass.
 
         Without top_k the other rules often leave few tokens as well: then sorting these is enough,
@@ -292,20 +286,20 @@ class Sampler:
         values, ids = top_k_of(row, top_k, self._kernels)
         if params.top_k or not math.isfinite(values[0]):
             return values, ids, None
-        whole = _mass(row.cpu().numpy(), values[0])
+        whole = _mass(row, values[0])
         has_mass = _mass(np.array(values, np.float32), values[0]) >= params.top_p * whole
         is_below_min_p = math.exp(values[-1] - values[0]) < params.min_p
         return (values, ids, whole) if has_mass or is_below_min_p else None
 
 
-def _mass(logits: npt.NDArray[np.float32], largest: float) -> float:
+def _mass(logits: Logits, largest: float) -> float:
     """Return the sum of probabilities, of which the largest is 1."""
     return float(np.exp(logits - np.float32(largest)).sum())
 
 
-def most_likely(logits: Tensor) -> int:
-    """Return the id of the largest logit (V,); numpy finds it without waking torch's threads."""
-    return int(logits.numpy().argmax()) if logits.device.type == "cpu" else int(logits.argmax())
+def most_likely(logits: Logits) -> int:
+    """Return the id of the largest logit (V,)."""
+    return int(logits.argmax())
 
 
 def _check_params(params: SamplingParams) -> None:

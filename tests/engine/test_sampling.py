@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +26,10 @@ from engine.sampling import (
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]])
 LOGITS = PROBABILITIES.log()
 INF = math.inf
+
+
+def row_of(*logits: float) -> np.ndarray:
+    return np.array(logits, np.float32)
 
 
 def kept(logits: torch.Tensor) -> list[list[int]]:
@@ -82,12 +87,12 @@ def test_the_largest_are_found_among_the_largest_runs(
     row = torch.randn(vocab_size, generator=torch.Generator().manual_seed(vocab_size))
     for top_k in (1, 7):
         expected = row.topk(top_k)
-        assert top_k_of(row, top_k) == (expected.values.tolist(), expected.indices.tolist())
+        assert top_k_of(row.numpy(), top_k) == (expected.values.tolist(), expected.indices.tolist())
 
 
 def test_kernels_draw_the_same_tokens(monkeypatch: pytest.MonkeyPatch):
     generator = torch.Generator().manual_seed(3)
-    rows = [torch.randn(49152, generator=generator).mul(3) for _ in range(20)]
+    rows = [torch.randn(49152, generator=generator).mul(3).numpy() for _ in range(20)]
     params = SamplingParams(temperature=1.5, top_k=40, top_p=0.9, min_p=0.01, seed=5)
     native = Sampler(params, 49152)
     drawn = [native.sample(row, []) for row in rows]
@@ -162,23 +167,23 @@ def test_drawn_frequencies_follow_the_probabilities():
 
 def test_greedy_takes_the_lowest_id_among_equals():
     sampler = Sampler(SamplingParams(temperature=0), 4)
-    assert sampler.sample(torch.tensor([1.0, 3.0, 3.0, 2.0]), []) == 1
+    assert sampler.sample(row_of(1.0, 3.0, 3.0, 2.0), []) == 1
 
 
 def test_penalties_look_at_the_last_tokens_only():
     params = SamplingParams(temperature=0, presence_penalty=2, penalty_last_n=2)
-    logits = torch.tensor([3.0, 2.5, 0.0])
+    logits = row_of(3.0, 2.5, 0.0)
     assert Sampler(params, 3).sample(logits, [0, 2, 2]) == 0
     assert Sampler(params, 3).sample(logits, [2, 2, 0]) == 1
     assert Sampler(SamplingParams(temperature=0, penalty_last_n=0), 3).sample(logits, [0]) == 0
 
 
 def test_rows_longer_than_the_vocabulary_are_cut():
-    assert Sampler(SamplingParams(temperature=0), 2).sample(torch.tensor([0.0, 1.0, 9.0]), []) == 1
+    assert Sampler(SamplingParams(temperature=0), 2).sample(row_of(0.0, 1.0, 9.0), []) == 1
 
 
 def draws(sampler: Sampler, count: int = 50) -> list[int]:
-    logits = torch.randn(2_000, generator=torch.Generator().manual_seed(1))
+    logits = torch.randn(2_000, generator=torch.Generator().manual_seed(1)).numpy()
     return [sampler.sample(logits, []) for _ in range(count)]
 
 
@@ -213,7 +218,7 @@ def test_a_damaged_state_is_refused(state: bytes):
 def test_without_top_k_the_narrowed_draw_keeps_the_same_tokens(top_p: float, min_p: float):
     row = torch.randn(5_000, generator=torch.Generator().manual_seed(2)) * 3
     sampler = Sampler(SamplingParams(top_k=0, top_p=top_p, min_p=min_p, seed=1), 5_000)
-    found = sampler._narrowed(row)
+    found = sampler._narrowed(row.numpy())
     if found is None:
         assert (top_p, min_p) == (1.0, 0.0)
         return
@@ -230,4 +235,4 @@ def test_without_top_k_the_narrowed_draw_keeps_the_same_tokens(top_p: float, min
 def test_unusable_logits_are_a_typed_error(temperature: float, bad: float):
     sampler = Sampler(SamplingParams(temperature=temperature, seed=1), 3)
     with pytest.raises(EngineError, match="no usable numbers"):
-        sampler.sample(torch.tensor([0.0, bad, 1.0]), [])
+        sampler.sample(row_of(0.0, bad, 1.0), [])

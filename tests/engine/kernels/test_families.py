@@ -86,7 +86,8 @@ def logits_of(
         assert memory.allocate([(sequence, size)])
         view = memory.step([(sequence, size)])
         positions = range(position, position + size)
-        logits.append(runner.forward_batch(piece, positions, view, range(size)))
+        found = runner.forward_batch(piece, positions, view, range(size))
+        logits.append(torch.from_numpy(found))
         memory.commit(sequence, piece)
         position += size
     return torch.cat(logits)
@@ -100,7 +101,7 @@ def last_logits(runner: Runner, config: ModelConfig, token_ids: list[int]) -> to
     view = memory.step([(sequence, len(token_ids))])
     logits = runner.forward(token_ids, 0, view, wants_logits=True)
     assert logits is not None
-    return logits
+    return torch.from_numpy(logits)
 
 
 def largest_difference(name: str, codec: KVCodec) -> float:
@@ -186,4 +187,4 @@ def test_sequences_of_a_batch_keep_their_own_state(name: str):
         for sequence, text, cut in zip(sequences, texts, cuts, strict=True):
             memory.commit(sequence, text[cut.start : cut.stop])
     native.close()
-    torch.testing.assert_close(logits, torch.stack(alone), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(logits), torch.stack(alone), atol=1e-4, rtol=1e-4)

@@ -57,7 +57,8 @@ def evaluate(
         view = both.memory.step([(sequence, size)])
         positions = range(position, position + size)
         if is_native:
-            logits.append(both.native.forward_batch(tokens, positions, view, range(size)))
+            found = both.native.forward_batch(tokens, positions, view, range(size))
+            logits.append(torch.from_numpy(found))
         else:
             with torch.inference_mode():
                 logits.append(both.model(torch.tensor(tokens), torch.tensor(positions), view))
@@ -86,7 +87,7 @@ def test_chosen_rows_have_the_logits_they_have_among_all(both: Both) -> None:
     view = both.memory.step([(sequence, 30)])
     chosen = both.native.forward_batch(TOKENS[:30], range(30), view, [3, 4, 29])
     both.memory.release(sequence)
-    assert torch.equal(chosen, every[[3, 4, 29]])
+    assert torch.equal(torch.from_numpy(chosen), every[[3, 4, 29]])
 
 
 @pytest.mark.slow
@@ -122,7 +123,7 @@ def test_thinned_out_history_is_read_as_by_torch(both: Both) -> None:
         for start, size in ((100, 12), (112, 1)):
             assert memory.allocate([(copy, size)])
             view, piece = memory.step([(copy, size)]), TOKENS[start : start + size]
-            logits.append(runner.forward(piece, start, view, wants_logits=True))
+            logits.append(torch.from_numpy(runner.forward(piece, start, view, wants_logits=True)))
             memory.commit(copy, piece)
         memory.release(copy)
     memory.clear()
@@ -143,4 +144,4 @@ def test_batch_gives_what_each_sequence_gives_alone(both: Both) -> None:
     assert memory.allocate(batch)
     logits = both.native.forward_batch([TOKENS[40]] * 3, [40] * 3, memory.step(batch), range(3))
     for row in logits:
-        torch.testing.assert_close(row, alone, atol=0.5, rtol=0.1)
+        torch.testing.assert_close(torch.from_numpy(row), alone, atol=0.5, rtol=0.1)

@@ -118,7 +118,8 @@ class Reader:
         assert self.memory.allocate([(sequence, len(tokens))])
         view = self.memory.step([(sequence, len(tokens))])
         positions = range(start, start + len(tokens))
-        return self.native.forward_batch(tokens, positions, view, range(len(tokens)))
+        logits = self.native.forward_batch(tokens, positions, view, range(len(tokens)))
+        return torch.from_numpy(logits)
 
 
 @pytest.fixture(scope="module")
