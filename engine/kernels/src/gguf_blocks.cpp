@@ -7,17 +7,40 @@
 namespace rp {
 namespace {
 
+// Eight bytes at a time: loading a model is little else than this.
+uint64_t load_bytes(const uint8_t* p) {
+    uint64_t bytes;
+    std::memcpy(&bytes, p, sizeof bytes);
+    return bytes;
+}
+
+void store_bytes(uint8_t* p, uint64_t bytes) { std::memcpy(p, &bytes, sizeof bytes); }
+
+constexpr uint64_t kEachByte = 0x0101010101010101u;
+
+// Some bits of every byte, moved down.
+uint64_t bits_of(uint64_t bytes, int shift, unsigned mask) {
+    return (bytes >> shift) & (kEachByte * mask);
+}
+
 void nibbles(const uint8_t* qs, uint8_t* q) {
-    for (int i = 0; i < 16; ++i) {
-        q[i] = qs[i] & 0x0f;
-        q[i + 16] = qs[i] >> 4;
+    for (int i = 0; i < 16; i += 8) {
+        const uint64_t bytes = load_bytes(qs + i);
+        store_bytes(q + i, bits_of(bytes, 0, 15));
+        store_bytes(q + i + 16, bits_of(bytes, 4, 15));
     }
 }
 
+// Bit i of the byte as bit 0 of byte i.
+uint64_t spread_bits(uint8_t byte) {
+    // Every byte keeps a bit of its own, and adding what it lacks to 128 carries it to the top.
+    const uint64_t own = (kEachByte * byte) & 0x8040201008040201u;
+    return bits_of(own + 0x00406070787c7e7fu, 7, 1);
+}
+
 void add_fifth_bits(const uint8_t* qh, uint8_t* q) {
-    uint32_t bits;
-    std::memcpy(&bits, qh, sizeof bits);
-    for (int i = 0; i < 32; ++i) q[i] |= static_cast<uint8_t>(((bits >> i) & 1u) << 4);
+    for (int i = 0; i < 4; ++i)
+        store_bytes(q + 8 * i, load_bytes(q + 8 * i) | (spread_bits(qh[i]) << 4));
 }
 
 void set_scales(Group& out, float d, float m) {
@@ -67,16 +90,17 @@ void k_scales(const uint8_t* p, int j, Group& out) {
 void decode_q4_k(const uint8_t* p, int j, Group& out) {
     k_scales(p, j, out);
     const uint8_t* qs = p + 16 + 32 * (j / 2);
-    for (int i = 0; i < 32; ++i) out.q[i] = j % 2 ? qs[i] >> 4 : qs[i] & 0x0f;
+    for (int i = 0; i < 32; i += 8)
+        store_bytes(out.q + i, bits_of(load_bytes(qs + i), j % 2 * 4, 15));
 }
 
 void decode_q5_k(const uint8_t* p, int j, Group& out) {
     k_scales(p, j, out);
     const uint8_t* qh = p + 16;
     const uint8_t* qs = p + 48 + 32 * (j / 2);
-    for (int i = 0; i < 32; ++i) {
-        const int low = j % 2 ? qs[i] >> 4 : qs[i] & 0x0f;
-        out.q[i] = static_cast<uint8_t>(low | (((qh[i] >> j) & 1) << 4));
+    for (int i = 0; i < 32; i += 8) {
+        const uint64_t low = bits_of(load_bytes(qs + i), j % 2 * 4, 15);
+        store_bytes(out.q + i, low | (bits_of(load_bytes(qh + i), j, 1) << 4));
     }
 }
 
@@ -84,9 +108,9 @@ void decode_q6_k(const uint8_t* p, int j, Group& out) {
     const int half = j / 4, quarter = j % 4;
     const uint8_t* ql = p + 64 * half + 32 * (quarter % 2);
     const uint8_t* qh = p + 128 + 32 * half;
-    for (int i = 0; i < 32; ++i) {
-        const int low = quarter < 2 ? ql[i] & 0x0f : ql[i] >> 4;
-        out.q[i] = static_cast<uint8_t>(low | (((qh[i] >> (2 * quarter)) & 3) << 4));
+    for (int i = 0; i < 32; i += 8) {
+        const uint64_t low = bits_of(load_bytes(ql + i), quarter < 2 ? 0 : 4, 15);
+        store_bytes(out.q + i, low | (bits_of(load_bytes(qh + i), 2 * quarter, 3) << 4));
     }
     const float d = load_f16(p + 208);
     for (int i = 0; i < 2; ++i) {
