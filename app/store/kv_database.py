@@ -6,6 +6,7 @@ Many connections read; one, of the process that holds the lock file, writes and 
 
 from __future__ import annotations
 
+import ctypes
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -98,9 +99,17 @@ class KVDatabase:
                 self._running = None
 
     def checkpoint(self) -> bool:
-        """Move the WAL into the file and empty it; False when a reader is in the way."""
+        """Move the WAL into the file and empty it; False where a reader or interrupt stops it."""
         with typed_errors(self.path), self._writer.connect() as connection:
-            row = driver(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._running = driver(connection)
+            try:
+                row = self._running.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                return False
+            finally:
+                self._running = None
         return not row[0]
 
     def vacuum(self, num_pages: int) -> None:
@@ -134,6 +143,16 @@ class KVDatabase:
             with suppress(DatabaseError):
                 self.checkpoint()
         self._dispose()
+        self._lock.release()
+
+    def abandon(self) -> None:
+        """Let another process write, and leave the file and its WAL as they are for it.
+
+        Closing the last connection would move the WAL into the file, whatever time that takes.
+        """
+        for engine in (self._readers, self._writer):
+            # Not even the end of the interpreter may close it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
         self._lock.release()
 
     def _open_or_replace(self) -> None:

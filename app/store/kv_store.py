@@ -187,7 +187,10 @@ class KVStore:
     def close(self, timeout: float = 2.0) -> bool:
         """Write what is pending within timeout seconds, give the rest up, close the file."""
         is_done = self._writer.close(timeout)
-        self._database.close()
+        if is_done:
+            self._database.close()
+        else:
+            self._database.abandon()
         return is_done
 
     def verify(self) -> Verified:

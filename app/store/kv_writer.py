@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
@@ -18,8 +17,10 @@ from app.errors import (
     DatabaseDamagedError,
     DatabaseError,
     DatabaseFullError,
+    DatabaseUnavailableError,
 )
 from app.events import Notice
+from app.store.idle_thread import IdleThread
 from app.store.kv_database import PAGE_SIZE, KVDatabase, free_bytes
 from app.store.kv_eviction import EvictionOrder, Limit, make_room
 from app.store.kv_queue import Command, Item, WriteQueue, deadline_after
@@ -32,13 +33,6 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 2.0
 # Of the time to close, what is left for a statement to notice that it was interrupted.
 _LAST_S = 0.2
-# The lowest, and as far below the rest of the program where that is preferred itself: a reply that
-# is being generated must not feel what is written meanwhile.
-_NICE = 19
-# A snapshot is written over this many times the processor time it takes, with rests after every
-# block: two busy threads on two processors would feel a third one.
-_SPREAD = 10
-_LONGEST_REST_S = 0.05
 _VACUUM_PAGES = 256
 _MAX_UNEXPECTED = 3
 # The last bytes of a disk belong to the conversations themselves.
@@ -46,9 +40,15 @@ _DISK_RESERVE_BYTES = 64 << 20
 _LAST_BYTES = 4 << 20
 _SPARE_BYTES = 16 << 20
 
+_Result = TypeVar("_Result")
+
 
 class KVWriter:
     """Takes items off a queue, one transaction each, until closed.
+
+    What takes its time is done by a thread of its own, which runs while a processor has nothing
+    else to do: a reply that is being generated must not feel what is written meanwhile. As such a
+    thread may never be given its priority back, this one steps in when somebody waits.
 
     problem: why nothing is being kept now, "" when all is well. on_notice is called on this thread.
     """
@@ -73,10 +73,13 @@ class KVWriter:
         self._uses_lock = threading.Lock()
         self._num_replaced = 0
         self._num_unexpected = 0
+        self._is_given_up = False
+        self._idle = IdleThread("kv-writer-idle")
         self._thread = threading.Thread(target=self._run, name="kv-writer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; its first work is to sweep what a former version left over."""
+        """Start the threads; their first work is to sweep what a former version left over."""
+        self._idle.start()
         self._queue.put_command(self.tidy)
         self._thread.start()
 
@@ -98,6 +101,7 @@ class KVWriter:
         for item in self._queue.drain():
             _refuse(item)
         if not is_done:
+            self._is_given_up = True
             self._database.interrupt()
         self._thread.join(max(left(), _LAST_S))
         return is_done
@@ -141,7 +145,12 @@ class KVWriter:
         return min(free, max(free - spare_bytes, over_budget + PAGE_SIZE)) // PAGE_SIZE
 
     def _run(self) -> None:
-        lower_priority()
+        try:
+            self._take_items()
+        finally:
+            self._idle.close()
+
+    def _take_items(self) -> None:
         while True:
             item = self._queue.take(_IDLE_S)
             if item is not None:
@@ -180,13 +189,21 @@ class KVWriter:
         with self._database.writing() as connection:
             # What was read since the last job counts when this one has to make room.
             self._touch(connection)
-            written = write_job(connection, job, limit=self._limit(), rest=self._rest)
+            written = write_job(connection, job, limit=self._limit(), run=self._write_block)
         self.bytes_written += written.num_bytes
-        if self._database.checkpoint() and self._database.file_bytes() > self.budget_bytes:
+        is_whole = self._in_idle_time(self._database.checkpoint)
+        if is_whole and self._database.file_bytes() > self.budget_bytes:
             self.give_back(self.budget_bytes)
 
-    def _rest(self, processor_s: float) -> None:
-        self._queue.rest(min(_LONGEST_REST_S, _SPREAD * processor_s))
+    def _write_block(self, write: Callable[[], int]) -> int:
+        """Write a block. Raises: DatabaseUnavailableError when there is no time left for it."""
+        if self._is_given_up:
+            raise DatabaseUnavailableError("The stored states are being closed.")
+        return self._in_idle_time(write)
+
+    def _in_idle_time(self, run: Callable[[], _Result]) -> _Result:
+        """Do a part of a job while nobody needs the processor, at once where somebody waits."""
+        return run() if self._queue.is_awaited else self._idle.run(run)
 
     def _write_uses(self) -> None:
         if self._database.is_writable and (self._block_uses or self._manifest_uses):
@@ -273,12 +290,3 @@ def _refuse(item: Item) -> None:
         item.result.cancel()
     else:
         item.on_done(False)
-
-
-def lower_priority() -> None:
-    """Let everything else go before this thread."""
-    # On Linux a priority belongs to a thread; elsewhere it would slow the whole program down.
-    if sys.platform == "linux":
-        with suppress(OSError):
-            nice = os.getpriority(os.PRIO_PROCESS, 0) + _NICE
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(nice, _NICE))

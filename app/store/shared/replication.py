@@ -22,8 +22,8 @@ from app.errors import (
     SharedUnreachableError,
     SharedUnusableError,
 )
+from app.store.idle_thread import lower_priority
 from app.store.kv_queue import deadline_after
-from app.store.kv_writer import lower_priority
 from app.store.shared.home import Home
 from app.store.shared.opening import open_database
 from app.store.shared.signals import Signals

@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 import pytest
 
 from app.errors import DatabaseFullError
-from app.store import kv_writer
+from app.store import kv_writer, kv_writes
 from app.store.kv_queue import WriteQueue
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
@@ -137,7 +137,7 @@ def test_every_job_is_answered_once_also_after_closing(tmp_path):
 def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     interrupted, is_writing = threading.Event(), threading.Event()
 
-    def stuck(connection, job, *, limit, rest):
+    def stuck(connection, job, *, limit, run):
         is_writing.set()
         assert interrupted.wait(60.0)
         raise DatabaseFullError("interrupted")
@@ -155,24 +155,79 @@ def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     assert not store._writer._thread.is_alive()
 
 
-def test_a_snapshot_is_written_with_rests_until_somebody_waits(store, monkeypatch):
-    rests = []
-    monkeypatch.setattr(store._queue, "rest", rests.append)
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_snapshot_is_written_in_idle_time_unless_somebody_waits(store, monkeypatch, is_awaited):
+    threads = []
+
+    def insert(*arguments):
+        threads.append(threading.current_thread().name)
+        return _insert_block(*arguments)
+
+    _insert_block = kv_writes._insert_block
+    monkeypatch.setattr(kv_writes, "_insert_block", insert)
+    monkeypatch.setattr(WriteQueue, "is_awaited", property(lambda queue: is_awaited))
     blocks = chain("a", 6)
     store.submit(job("c1", blocks))
     assert store.flush(10)
-    assert len(rests) == 6
-    assert all(0.0 <= seconds <= kv_writer._LONGEST_REST_S for seconds in rests)
+    assert read(store, blocks) == blocks
+    assert len(threads) == 6
+    assert {name.startswith("kv-writer-idle") for name in threads} == {not is_awaited}
 
 
-def test_a_rest_ends_when_somebody_waits():
-    queue, ended = WriteQueue(), threading.Event()
+def test_a_queue_tells_that_somebody_waits():
+    queue = WriteQueue()
     queue.put_job(job("c1", chain("a", 1)))
-    resting = threading.Thread(target=lambda: (queue.rest(60.0), ended.set()))
-    resting.start()
-    assert not queue.wait_empty(0.2)
-    assert ended.wait(10.0)
-    resting.join()
+    assert not queue.is_awaited
+    waiting = threading.Thread(target=lambda: queue.wait_empty(60.0))
+    waiting.start()
+    while not queue.is_awaited:
+        pass
+    assert queue.take(1.0)
+    queue.done()
+    waiting.join()
+    assert not queue.is_awaited
+    queue.put_command(int)
+    assert queue.is_awaited
+
+
+def test_what_is_written_while_the_program_ends_is_taken_back_whole(tmp_path, monkeypatch):
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def insert(*arguments):
+        begun.set()
+        assert may_go_on.wait(60.0)
+        return _insert_block(*arguments)
+
+    _insert_block = kv_writes._insert_block
+    monkeypatch.setattr(kv_writes, "_insert_block", insert)
+    store, outcome = KVStore(tmp_path / "kv.db", 64 * MIB), []
+    monkeypatch.setattr(store._database, "interrupt", may_go_on.set)
+    blocks = chain("a", 6)
+    store.submit(job("c1", blocks, done=outcome))
+    assert begun.wait(60.0)
+    assert not store.close(timeout=0.3)
+    assert outcome == [False]
+    with closing(KVStore(tmp_path / "kv.db", 64 * MIB)) as again:
+        assert again.num_blocks() == 0
+        assert read(again, blocks) == []
+
+
+def test_what_is_written_but_not_in_its_place_when_time_is_up_is_there_again(tmp_path, monkeypatch):
+    store, outcome, interrupted = KVStore(tmp_path / "kv.db", 64 * MIB), [], threading.Event()
+    assert store.flush(10)
+
+    def checkpoint():
+        assert interrupted.wait(60.0)
+        return False
+
+    monkeypatch.setattr(store._database, "checkpoint", checkpoint)
+    monkeypatch.setattr(store._database, "interrupt", interrupted.set)
+    blocks = chain("a", 6)
+    store.submit(job("c1", blocks, done=outcome))
+    assert not store.close(timeout=0.5)
+    assert outcome == [True]
+    with closing(KVStore(tmp_path / "kv.db", 64 * MIB)) as again:
+        assert read(again, blocks) == blocks
 
 
 def test_the_file_stays_in_its_budget_and_the_newest_conversation_is_kept(store):
