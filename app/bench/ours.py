@@ -222,6 +222,15 @@ class Ours:
         self._store.flush(60.0)
         return {"bytes": self._store.used_bytes()}
 
+    def quit(self) -> Mapping[str, Any]:
+        """Save and close as the program does at its end; nothing can be asked afterwards."""
+        assert self._store is not None
+        started = time.perf_counter()
+        self._loaded.unload()
+        is_done = self._store.close()
+        ms = (time.perf_counter() - started) * 1000.0
+        return {"ms": ms, "is_done": is_done, "bytes": self._store.used_bytes()}
+
     def memory(self) -> Mapping[str, Any]:
         """Return the resident memory, and what the conversations hold of it."""
         tiers = self._loaded.breakdown().tiers
@@ -288,6 +297,7 @@ class Ours:
             self.complete,
             self.prompt_tokens,
             self.flush,
+            self.quit,
             self.memory,
             self.bring_back,
             self.rest,

@@ -1,4 +1,4 @@
-"""``reprise bench writing``: what it costs that states are written while a reply is generated."""
+"""``reprise bench writing``: what it costs to write states behind, and to quit meanwhile."""
 
 from __future__ import annotations
 
@@ -35,17 +35,23 @@ class WritingOptions:
 
 
 def measure_writing(options: WritingOptions, say: Say) -> Report:
-    """Measure both. Raises: RuntimeError when a child process dies."""
+    """Measure all. Raises: RuntimeError when a child process dies."""
     with TemporaryDirectory(prefix="reprise-bench-") as home, BenchProcess("ours") as ours:
-        ours.ask(
-            "load",
-            model=str(options.model),
-            threads=options.threads,
-            context_length=options.depth + 2 * options.max_decoded,
-            home=home,
-        )
-        rows = (_decode(ours, options, say), _next_turn(ours, options, say))
-        return Report("writing", options.model.name, ours.ask("machine"), rows)
+        _load(ours, options, home)
+        rows = [_decode(ours, options, say), _next_turn(ours, options, say)]
+        machine = ours.ask("machine")
+    rows.append(_quit(options, say))
+    return Report("writing", options.model.name, machine, tuple(rows))
+
+
+def _load(ours: BenchProcess, options: WritingOptions, home: str) -> None:
+    ours.ask(
+        "load",
+        model=str(options.model),
+        threads=options.threads,
+        context_length=options.depth + 2 * options.max_decoded,
+        home=home,
+    )
 
 
 def _decode(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:
@@ -101,5 +107,27 @@ def _next_turn(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:
     return Row("next_turn", "x of its own blocks", ratio, extra=extra)
 
 
-def _turn(ours: BenchProcess, messages: list[tuple[str, str]]) -> Answer:
-    return ours.ask("turn", conversation=CONVERSATION, messages=messages, max_tokens=48)
+def _quit(options: WritingOptions, say: Say) -> Row:
+    """Measure how long the program takes to end right after a turn, and what is there again."""
+    say(f"quitting while {options.depth} tokens are to be written")
+    with TemporaryDirectory(prefix="reprise-bench-") as home:
+        with BenchProcess("ours") as ours:
+            _load(ours, options, home)
+            question = ("user", question_of(ours, options.depth))
+            told = _turn(ours, [question], max_tokens=1)
+            ended = ours.ask("quit")
+        with BenchProcess("ours") as ours:
+            _load(ours, options, home)
+            messages = [question, ("assistant", told["text"]), ("user", NEXT_QUESTION)]
+            again = _turn(ours, messages, max_tokens=1)
+    extra = {
+        "is_all_written": ended["is_done"],
+        "bytes_on_disk": ended["bytes"],
+        "reused_tokens": again["reused_tokens"],
+        "recomputed_tokens": again["recomputed_tokens"],
+    }
+    return Row("quitting", "ms", ended["ms"], extra=extra)
+
+
+def _turn(ours: BenchProcess, messages: list[tuple[str, str]], *, max_tokens: int = 48) -> Answer:
+    return ours.ask("turn", conversation=CONVERSATION, messages=messages, max_tokens=max_tokens)

@@ -131,11 +131,13 @@ def test_a_copy_is_compared_with_the_latest_tokens_of_equal_memory(model, tmp_pa
 
 def test_a_turn_writes_its_own_blocks_and_decoding_goes_on_meanwhile(model):
     report = measure_writing(WritingOptions(model, 1, 1, depth=400, turn_tokens=200), print)
-    writing_behind, next_turn = (row.to_json() for row in report.rows)
+    writing_behind, next_turn, quitting = (row.to_json() for row in report.rows)
     assert writing_behind["bytes_written"] > 0
     assert writing_behind["tokens_meanwhile"][0] >= 1
     assert next_turn["bytes"] == next_turn["bytes_of_new_blocks"] > 0
     assert next_turn["ours"] == 1.0
+    assert quitting["is_all_written"]
+    assert quitting["reused_tokens"] > 300 > quitting["recomputed_tokens"]
 
 
 @pytest.mark.slow
