@@ -205,6 +205,11 @@ class EngineWorker:
             self._condition.notify()
         return handle
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine works on something at this moment."""
+        return self._current is not None
+
     def num_ahead(self, priority: Priority) -> int:
         """Return how many jobs a new one of this priority waits for, the present one included.
 

@@ -85,6 +85,7 @@ class WriteQueue:
         """Wait until nothing is pending; False when time ran out."""
         with self._changed:
             self._num_waiters += 1
+            self._changed.notify_all()
             try:
                 return self._changed.wait_for(
                     lambda: not self._items and not self._num_running, max(0.0, timeout)
@@ -92,15 +93,17 @@ class WriteQueue:
             finally:
                 self._num_waiters -= 1
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for what is pending."""
+    def rest(self, seconds: float) -> None:
+        """Let that much time pass, or less where somebody waits for what is pending."""
         with self._changed:
-            return (
-                self._is_closed
-                or self._num_waiters > 0
-                or any(isinstance(item, Command) for item in self._items.values())
-            )
+            self._changed.wait_for(self._is_awaited, seconds)
+
+    def _is_awaited(self) -> bool:
+        return (
+            self._is_closed
+            or self._num_waiters > 0
+            or any(isinstance(item, Command) for item in self._items.values())
+        )
 
     def remove_jobs(self, conversation_id: str) -> list[SnapshotJob]:
         """Take the waiting jobs of one conversation out."""

@@ -141,6 +141,13 @@ class KVStore:
         """Return the bytes the store may take."""
         return self._writer.budget_bytes
 
+    def write_unfelt_while(self, is_felt: Callable[[], bool]) -> None:
+        """Ask from now on whether a reply is being generated, which must not feel what is written.
+
+        Until then everything is written as if one were.
+        """
+        self._writer.is_felt = is_felt
+
     @property
     def pending(self) -> int:
         """Jobs and commands that are not finished."""

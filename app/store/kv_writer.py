@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 
 from sqlalchemy import Connection
 
@@ -20,7 +19,6 @@ from app.errors import (
     DatabaseUnavailableError,
 )
 from app.events import Notice
-from app.store.idle_thread import IdleThread
 from app.store.kv_database import PAGE_SIZE, KVDatabase, free_bytes
 from app.store.kv_eviction import EvictionOrder, Limit, make_room
 from app.store.kv_queue import Command, Item, WriteQueue, deadline_after
@@ -40,17 +38,20 @@ _DISK_RESERVE_BYTES = 64 << 20
 _LAST_BYTES = 4 << 20
 _SPARE_BYTES = 16 << 20
 
-_Result = TypeVar("_Result")
+# While a reply is generated, a snapshot is written over this many times the processor time it
+# takes, with rests after every block: two busy threads on two processors would feel a third one.
+_SPREAD = 40
+_LONGEST_REST_S = 0.2
 
 
 class KVWriter:
     """Takes items off a queue, one transaction each, until closed.
 
-    What takes its time is done by a thread of its own, which runs while a processor has nothing
-    else to do: a reply that is being generated must not feel what is written meanwhile. As such a
-    thread may never be given its priority back, this one steps in when somebody waits.
+    It has the priority of the others. A thread of a low one may be put aside with the interpreter's
+    lock in its hand when other programs use every processor, and the window stands still.
 
     problem: why nothing is being kept now, "" when all is well. on_notice is called on this thread.
+    is_felt: asked whether a reply is being generated, which must not feel what is written.
     """
 
     def __init__(
@@ -74,12 +75,11 @@ class KVWriter:
         self._num_replaced = 0
         self._num_unexpected = 0
         self._is_given_up = False
-        self._idle = IdleThread("kv-writer-idle")
+        self.is_felt: Callable[[], bool] = lambda: True
         self._thread = threading.Thread(target=self._run, name="kv-writer", daemon=True)
 
     def start(self) -> None:
-        """Start the threads; their first work is to sweep what a former version left over."""
-        self._idle.start()
+        """Start the thread; its first work is to sweep what a former version left over."""
         self._queue.put_command(self.tidy)
         self._thread.start()
 
@@ -145,12 +145,6 @@ class KVWriter:
         return min(free, max(free - spare_bytes, over_budget + PAGE_SIZE)) // PAGE_SIZE
 
     def _run(self) -> None:
-        try:
-            self._take_items()
-        finally:
-            self._idle.close()
-
-    def _take_items(self) -> None:
         while True:
             item = self._queue.take(_IDLE_S)
             if item is not None:
@@ -189,21 +183,17 @@ class KVWriter:
         with self._database.writing() as connection:
             # What was read since the last job counts when this one has to make room.
             self._touch(connection)
-            written = write_job(connection, job, limit=self._limit(), run=self._write_block)
+            written = write_job(connection, job, limit=self._limit(), rest=self._rest)
         self.bytes_written += written.num_bytes
-        is_whole = self._in_idle_time(self._database.checkpoint)
-        if is_whole and self._database.file_bytes() > self.budget_bytes:
+        if self._database.checkpoint() and self._database.file_bytes() > self.budget_bytes:
             self.give_back(self.budget_bytes)
 
-    def _write_block(self, write: Callable[[], int]) -> int:
-        """Write a block. Raises: DatabaseUnavailableError when there is no time left for it."""
+    def _rest(self, processor_s: float) -> None:
+        """Rest between two blocks. Raises: DatabaseUnavailableError when no time is left."""
         if self._is_given_up:
             raise DatabaseUnavailableError("The stored states are being closed.")
-        return self._in_idle_time(write)
-
-    def _in_idle_time(self, run: Callable[[], _Result]) -> _Result:
-        """Do a part of a job while nobody needs the processor, at once where somebody waits."""
-        return run() if self._queue.is_awaited else self._idle.run(run)
+        if self.is_felt():
+            self._queue.rest(min(_LONGEST_REST_S, _SPREAD * processor_s))
 
     def _write_uses(self) -> None:
         if self._database.is_writable and (self._block_uses or self._manifest_uses):

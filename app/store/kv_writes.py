@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
@@ -33,17 +32,13 @@ class Written:
 
 
 def write_job(
-    connection: Connection,
-    job: SnapshotJob,
-    *,
-    limit: Limit,
-    run: Callable[[Callable[[], int]], int],
+    connection: Connection, job: SnapshotJob, *, limit: Limit, rest: Callable[[float], None]
 ) -> Written:
     """Store a manifest and those of its blocks that are not there yet.
 
     Makes room first, so that the pages in use stay within the limit; where even that does not
-    help, the head of the chain is kept and the tail left out. run: calls what writes a block, on
-    any thread, and returns what it returned.
+    help, the head of the chain is kept and the tail left out. rest: called after every block with
+    the seconds of processor time it took.
     """
     manifest = job.manifest
     stored = existing(connection, manifest.fingerprint, manifest.block_hashes)
@@ -54,7 +49,9 @@ def write_job(
     room = make_room(connection, sum(map(cost_of, new)), limit=limit, keep=manifest_id)
     fitting = _fitting(new, room)
     for block in fitting:
-        stored[block.hash] = run(partial(_insert_block, connection, manifest.fingerprint, block))
+        started = time.thread_time()
+        stored[block.hash] = _insert_block(connection, manifest.fingerprint, block)
+        rest(time.thread_time() - started)
     if fitting:
         drop_unnamed(connection, link(connection, manifest_id, manifest.block_hashes, stored))
     # The estimate leaves out pages that split; what they took is given back at once.

@@ -22,7 +22,6 @@ from app.errors import (
     SharedUnreachableError,
     SharedUnusableError,
 )
-from app.store.idle_thread import lower_priority
 from app.store.kv_queue import deadline_after
 from app.store.shared.home import Home
 from app.store.shared.opening import open_database
@@ -127,7 +126,6 @@ class Replication:
                 self._database.cut()
 
     def _run(self) -> None:
-        lower_priority()
         pause = _FIRST_PAUSE_S
         while not self.signals.is_stopped:
             self._set(num_attempts=self._progress.num_attempts + 1)

@@ -137,7 +137,7 @@ def test_every_job_is_answered_once_also_after_closing(tmp_path):
 def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     interrupted, is_writing = threading.Event(), threading.Event()
 
-    def stuck(connection, job, *, limit, run):
+    def stuck(connection, job, *, limit, rest):
         is_writing.set()
         assert interrupted.wait(60.0)
         raise DatabaseFullError("interrupted")
@@ -155,39 +155,25 @@ def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     assert not store._writer._thread.is_alive()
 
 
-@pytest.mark.parametrize("is_awaited", [False, True])
-def test_a_snapshot_is_written_in_idle_time_unless_somebody_waits(store, monkeypatch, is_awaited):
-    threads = []
-
-    def insert(*arguments):
-        threads.append(threading.current_thread().name)
-        return _insert_block(*arguments)
-
-    _insert_block = kv_writes._insert_block
-    monkeypatch.setattr(kv_writes, "_insert_block", insert)
-    monkeypatch.setattr(WriteQueue, "is_awaited", property(lambda queue: is_awaited))
-    blocks = chain("a", 6)
-    store.submit(job("c1", blocks))
+@pytest.mark.parametrize("is_felt", [False, True])
+def test_a_snapshot_is_written_with_rests_while_it_would_be_felt(store, monkeypatch, is_felt):
+    rests = []
+    monkeypatch.setattr(store._queue, "rest", rests.append)
+    store.write_unfelt_while(lambda: is_felt)
+    store.submit(job("c1", chain("a", 6)))
     assert store.flush(10)
-    assert read(store, blocks) == blocks
-    assert len(threads) == 6
-    assert {name.startswith("kv-writer-idle") for name in threads} == {not is_awaited}
+    assert len(rests) == 6 * is_felt
+    assert all(0.0 <= seconds <= kv_writer._LONGEST_REST_S for seconds in rests)
 
 
-def test_a_queue_tells_that_somebody_waits():
-    queue = WriteQueue()
+def test_a_rest_ends_when_somebody_waits():
+    queue, ended = WriteQueue(), threading.Event()
     queue.put_job(job("c1", chain("a", 1)))
-    assert not queue.is_awaited
-    waiting = threading.Thread(target=lambda: queue.wait_empty(60.0))
-    waiting.start()
-    while not queue.is_awaited:
-        pass
-    assert queue.take(1.0)
-    queue.done()
-    waiting.join()
-    assert not queue.is_awaited
-    queue.put_command(int)
-    assert queue.is_awaited
+    resting = threading.Thread(target=lambda: (queue.rest(60.0), ended.set()))
+    resting.start()
+    assert not queue.wait_empty(0.2)
+    assert ended.wait(10.0)
+    resting.join()
 
 
 def test_what_is_written_while_the_program_ends_is_taken_back_whole(tmp_path, monkeypatch):
