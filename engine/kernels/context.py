@@ -71,8 +71,8 @@ class Limits:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes one thread needs, for two unpacked tiles or a tile of attention."""
-        unpacked = 2 * (self.max_columns * 32 + self.max_columns // 32 * 2 * 16 * 4)
+        """Bytes one thread needs, for three unpacked tiles or a tile of attention."""
+        unpacked = 3 * (self.max_columns * 32 + self.max_columns // 32 * 2 * 16 * 4)
         row = max(self.max_columns, self.num_heads * self.head_dim, 1024)
         most = max(unpacked, self._tile_bytes, 4 * row)
         return most + ALIGNMENT_BYTES & -ALIGNMENT_BYTES

@@ -168,6 +168,12 @@ RP_INLINE Pair widen(W w) {
         return {_mm256_and_si256(w, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(w, 8)};
 }
 
+template <int X>
+RP_INLINE Pair minus(Pair w) {
+    const __m256i x = _mm256_set1_epi16(X);
+    return {_mm256_sub_epi16(w.even, x), _mm256_sub_epi16(w.odd, x)};
+}
+
 RP_INLINE Pair load_pair(const uint8_t* p) { return {wload(p), wload(p + sizeof(W))}; }
 
 RP_INLINE void store_pair(uint8_t* p, Pair w) {

@@ -146,6 +146,12 @@ RP_INLINE Pair widen(W w) {
         return {_mm512_and_si512(w, _mm512_set1_epi16(0xff)), _mm512_srli_epi16(w, 8)};
 }
 
+template <int X>
+RP_INLINE Pair minus(Pair w) {
+    const __m512i x = _mm512_set1_epi16(X);
+    return {_mm512_sub_epi16(w.even, x), _mm512_sub_epi16(w.odd, x)};
+}
+
 RP_INLINE Pair load_pair(const uint8_t* p) { return {wload(p), wload(p + sizeof(W))}; }
 
 RP_INLINE void store_pair(uint8_t* p, Pair w) {

@@ -160,6 +160,12 @@ RP_INLINE Pair widen(W w) {
     }
 }
 
+template <int X>
+RP_INLINE Pair minus(Pair w) {
+    const int16x8_t x = vdupq_n_s16(X);
+    return {vsubq_s16(w.even, x), vsubq_s16(w.odd, x)};
+}
+
 RP_INLINE Pair load_pair(const uint8_t* p) {
     return {vreinterpretq_s16_u8(wload(p)), vreinterpretq_s16_u8(wload(p + sizeof(W)))};
 }

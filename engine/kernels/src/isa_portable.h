@@ -198,6 +198,12 @@ RP_INLINE Pair widen(W w) {
     return r;
 }
 
+template <int X>
+RP_INLINE Pair minus(Pair w) {
+    for (int i = 0; i < 4 * R; ++i) w.v[i] = static_cast<int16_t>(w.v[i] - X);
+    return w;
+}
+
 RP_INLINE Pair load_pair(const uint8_t* p) {
     Pair r;
     std::memcpy(r.v, p, sizeof r.v);

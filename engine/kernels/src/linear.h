@@ -32,8 +32,8 @@ struct Q8S {
 
 // Activation rows and neighbouring unpacked tiles that are multiplied at once: as many sums as
 // stay in registers, and every activation is loaded once for all the tiles.
-constexpr int kBlock = 4;
-constexpr int kTiles = 2;
+constexpr int kBlock = 3;
+constexpr int kTiles = 3;
 
 template <class Q>
 struct Layout {
@@ -63,9 +63,11 @@ RP_INLINE W unpack(const uint8_t* p) {
 // How far ahead of the multiplication weights are fetched: what memory delivers in its latency.
 constexpr int kAhead = 2048;
 
-// Weights as they lie in memory, or as a tile unpacked before: 16-bit quants and float scales.
+// Weights as they lie in memory, or as a tile unpacked before: 16-bit quants, their offset taken
+// off, and float scales. kOffset: what the quants are above their values.
 template <class Q>
 struct Packed {
+    static constexpr int kOffset = Q::kOffset;
     const uint8_t* p;
     template <int J>
     RP_INLINE_MEMBER Pair vector() const {
@@ -80,6 +82,7 @@ struct Packed {
 
 template <class Q>
 struct Unpacked {
+    static constexpr int kOffset = 0;
     const uint8_t* p;
     const float* scales;
     template <int J>
@@ -117,18 +120,17 @@ struct GroupSums {
     I low[M * N], high[Q::kHasHalves ? M * N : 1];
 };
 
-template <class Q, int M, int N>
-RP_INLINE void begin_group(const RpActs& acts, const Rows<M>& rows, int64_t g,
+template <class Q, int M, int N, class Source>
+RP_INLINE void begin_group(const Source (&)[N], const RpActs& acts, const Rows<M>& rows, int64_t g,
                            GroupSums<Q, M, N>& sums) {
+    constexpr int kOffset = Source::kOffset;
     each<M * N>([&](auto i) RP_LAMBDA {
         const int32_t* s = acts.sums + 2 * (rows.meta[i / N] + g);
-        if constexpr (Q::kOffset == 0) {
-            sums.low[i] = iset(0);
-        } else if constexpr (Q::kHasHalves) {
-            sums.low[i] = iset(-Q::kOffset * s[0]);
-            sums.high[i] = iset(-Q::kOffset * s[1]);
+        if constexpr (Q::kHasHalves) {
+            sums.low[i] = iset(kOffset ? -kOffset * s[0] : 0);
+            sums.high[i] = iset(kOffset ? -kOffset * s[1] : 0);
         } else {
-            sums.low[i] = iset(-Q::kOffset * (s[0] + s[1]));
+            sums.low[i] = iset(kOffset ? -kOffset * (s[0] + s[1]) : 0);
         }
     });
 }
@@ -179,7 +181,7 @@ RP_INLINE void multiply_tiles(Source (&source)[N], const RpActs& acts, int64_t f
     each<M * N>([&](auto i) RP_LAMBDA { total[i] = fzero(); });
     for (int64_t g = 0; g < groups; ++g) {
         GroupSums<Q, M, N> sums;
-        begin_group<Q, M, N>(acts, rows, g, sums);
+        begin_group<Q, M, N>(source, acts, rows, g, sums);
         multiply_group<Q, M, N>(source, rows, g, sums);
         add_group<Q, M, N>(source, acts, rows, g, sums, total);
         each<N>([&](auto n) RP_LAMBDA { source[n].next(); });
@@ -220,7 +222,8 @@ template <class Q, int MAX, int N, class Source>
 static void multiply_all(const Source (&sources)[N], const RpMatrix& matrix, const RpActs& acts,
                          int64_t tile, int64_t rows) {
     int64_t first = 0;
-    for (; first + MAX <= rows; first += MAX)
+    // Four rows are two and two rather than three and one.
+    for (; first + MAX <= rows && (MAX != 3 || first + 4 != rows); first += MAX)
         multiply_rows<Q, MAX>(sources, matrix, acts, tile, first);
     for (; first + 2 <= rows; first += 2) multiply_rows<Q, 2>(sources, matrix, acts, tile, first);
     if (first < rows) multiply_rows<Q, 1>(sources, matrix, acts, tile, first);
@@ -228,7 +231,9 @@ static void multiply_all(const Source (&sources)[N], const RpMatrix& matrix, con
 
 template <class Q, int... J>
 RP_INLINE void unpack_group(const uint8_t* p, uint8_t* out, std::integer_sequence<int, J...>) {
-    (store_pair(out + 2 * J * Layout<Q>::kVector, widen<Q::kIsSigned>(unpack<Q, J>(p))), ...);
+    (store_pair(out + 2 * J * Layout<Q>::kVector,
+                minus<Q::kOffset>(widen<Q::kIsSigned>(unpack<Q, J>(p)))),
+     ...);
 }
 
 // Bytes of one unpacked tile.
@@ -272,7 +277,7 @@ static void multiply(const RpMatrix& matrix, const RpActs& acts, int64_t tile, i
     if (rows >= kUnpackRows) {
         for (; tile + kTiles <= end; tile += kTiles)
             multiply_unpacked<Q, kTiles>(matrix, acts, tile, rows, scratch);
-        if (tile < end) multiply_unpacked<Q, 1>(matrix, acts, tile, rows, scratch);
+        for (; tile < end; ++tile) multiply_unpacked<Q, 1>(matrix, acts, tile, rows, scratch);
         return;
     }
     const int64_t tile_bytes = acts.width / 32 * Layout<Q>::kGroup;
@@ -318,7 +323,7 @@ RP_INLINE int64_t rows_of(const RpLinear& args, const RpStep& step) {
     return args.is_logit_rows ? step.num_logit_rows : step.num_rows;
 }
 
-// Neighbouring tiles that one thread takes at once; even, so that they pair up. Few where many rows
+// Neighbouring tiles that one thread takes at once; a multiple of kTiles. Few where many rows
 // make a tile long: what one thread does alone at the end costs the other threads.
 RP_INLINE int64_t tiles_per_piece(const RpLinear& args, const rp::Worker& worker) {
     const int64_t pieces = rows_of(args, *worker.step) < kUnpackRows ? 8 : 32;

@@ -46,7 +46,8 @@ RP_INLINE void prepare_head(const RpRope& args, float* x, const float* weight, i
     if (weight) {
         const float mean = sum_of_squares(x, size) / static_cast<float>(size);
         const float factor = 1.0f / std::sqrt(mean + args.eps);
-        for (int i = 0; i < size; ++i) x[i] *= factor * weight[i];
+        for (int i = 0; i < size; i += R)
+            fstore(x + i, fmul(fload(x + i), fmul(fset(factor), fload(weight + i))));
     }
     const float* cos = args.cos_sin + row * 2 * args.num_pairs;
     if (args.is_neox)
@@ -55,7 +56,7 @@ RP_INLINE void prepare_head(const RpRope& args, float* x, const float* weight, i
         rotate_interleaved(x, cos, cos + args.num_pairs, args.num_pairs);
     if (args.slab->rotation & RP_ROTATED_KEYS) hadamard(x, size);
     if (scale == 1.0f) return;
-    for (int i = 0; i < size; ++i) x[i] *= scale;
+    for (int i = 0; i < size; i += R) fstore(x + i, fmul(fload(x + i), fset(scale)));
 }
 
 // The values of a row and head as they are stored.
