@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.kernels.structs import ContextSizes, GroupShape, Op, PlanePack, Step
 
-VERSION = 4
+VERSION = 5
 _SUFFIXES = {"win32": ".dll", "darwin": ".so"}
 
 
@@ -99,6 +99,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "rp_pack_plane": (None, [c_int32, POINTER(PlanePack)]),
         "rp_dequantize": (None, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
         "rp_crc32": (c_uint32, [c_void_p, c_int64]),
+        "rp_copy_crc32": (c_uint32, [c_void_p, c_void_p, c_int64]),
         "rp_has_crc32": (c_int32, []),
         "rp_top_k": (c_int32, [c_int32, c_void_p, c_int64, c_int32, c_void_p, c_void_p]),
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from engine.kernels.checksum import copy_crc32, crc32
 from engine.memory.codec import BlockLayout
 from engine.memory.prefix_index import HASH_BYTES
 from engine.pages import new_pages, provide
@@ -90,6 +91,14 @@ class Section:
             # Directly: to come back, a conversation has hundreds of them written.
             self._bytes[start : start + len(content)] = content
 
+    def fill(self, slot: int, payload: bytes | memoryview) -> int:
+        """Copy the bytes of a slab into one; return their crc32."""
+        if self._bytes is None:
+            _write(self.slab(slot), payload)
+            return crc32(payload)
+        start = slot * self.slab_bytes
+        return copy_crc32(self._bytes[start : start + self.slab_bytes], payload)
+
     def provide(self, slots: Sequence[int]) -> None:
         """Have the system provide the memory of some slabs, ascending, now."""
         if self._pages is not None:
@@ -156,15 +165,15 @@ class Arena:
             whole[trailer : trailer + HASH_BYTES] = data[own : own + HASH_BYTES].data
         return memoryview(whole)
 
-    def fill(self, slot: int, payload: bytes | memoryview) -> None:
-        """Copy the bytes of a whole slab into one."""
+    def fill(self, slot: int, payload: bytes | memoryview) -> int:
+        """Copy the bytes of a whole slab into one; return their crc32."""
         if len(self.sections) == 1:
-            _write(self.sections[0].slab(slot), payload)
-            return
+            return self.sections[0].fill(slot, payload)
         for section in self.sections:
             slab = section.slab(slot)
             for start, own, length in section.part.spans(self.layout):
                 _write(slab[own : own + length], payload[start : start + length])
+        return crc32(payload)
 
     def provide(self, num_blocks: int) -> int:
         """Have the system provide the memory of free slabs now; return of how many, at most asked.

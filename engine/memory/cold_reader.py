@@ -33,8 +33,11 @@ class Wanted:
     token_ids: bytes
 
 
-def is_sound(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: bytes) -> bool:
-    """Tell whether a stored block is, byte for byte, the one that is wanted."""
+def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: bytes) -> bool:
+    """Tell whether a stored block says in every place that it is the one that is wanted.
+
+    It is, byte for byte, where its payload has its checksum too.
+    """
     trailer = layout.trailer_offset
     return (
         stored.hash == wanted.hash
@@ -43,7 +46,6 @@ def is_sound(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: byt
         and len(stored.payload) == layout.slab_bytes
         and stored.payload[trailer : trailer + HASH_BYTES] == wanted.hash
         and chain_hash(wanted.parent, wanted.token_ids, salt) == wanted.hash
-        and crc32(stored.payload) == stored.crc32
     )
 
 
@@ -88,11 +90,8 @@ class ColdReader:
 
         layouts: those a block may have, by codec.
         """
-        for expected, (stored, is_warm) in zip(wanted, self._read(wanted), strict=False):
-            if stored.hash != expected.hash:
-                return
-            layout = layouts.get(stored.codec)
-            if not is_warm and (layout is None or not is_sound(stored, expected, layout, salt)):
+        for stored, is_warm in self._named_blocks(wanted, layouts, salt):
+            if not is_warm and crc32(stored.payload) != stored.crc32:
                 self._discard(stored.hash)
                 return
             yield stored
@@ -105,13 +104,31 @@ class ColdReader:
         blocks: list[Block] = []
         pools = {pool.layout.codec.value: pool for pool in memory.pools}
         layouts = {codec: pool.layout for codec, pool in pools.items()}
-        for stored in self.sound_blocks(wanted, layouts, memory.salt):
+        for stored, is_warm in self._named_blocks(wanted, layouts, memory.salt):
             block = pools[stored.codec].allocate()
             if block is None:
                 break
-            block.arena.fill(block.slot, stored.payload)
+            # Checked on the way into the slab: so every byte is read once.
+            checksum = block.arena.fill(block.slot, stored.payload)
+            if not is_warm and checksum != stored.crc32:
+                block.pool.release(block)
+                self._discard(stored.hash)
+                break
             blocks.append(block)
         return blocks
+
+    def _named_blocks(
+        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout], salt: bytes
+    ) -> Iterator[tuple[StoredBlock, bool]]:
+        """Yield the wanted blocks in order, and whether they were warm, their bytes unchecked."""
+        for expected, (stored, is_warm) in zip(wanted, self._read(wanted), strict=False):
+            if stored.hash != expected.hash:
+                return
+            layout = layouts.get(stored.codec)
+            if not is_warm and (layout is None or not is_named(stored, expected, layout, salt)):
+                self._discard(stored.hash)
+                return
+            yield stored, is_warm
 
     def _read(self, wanted: Sequence[Wanted]) -> Iterable[tuple[StoredBlock, bool]]:
         """Yield blocks from the warm tier and the store in order, and whether they were warm."""

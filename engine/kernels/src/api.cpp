@@ -15,7 +15,7 @@
 #define RP_EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
-RP_EXPORT int32_t rp_version() { return 4; }
+RP_EXPORT int32_t rp_version() { return 5; }
 
 // Name of the i-th instruction set that runs here, best first; null past the end.
 RP_EXPORT const char* rp_isa_name(int32_t i) {
@@ -93,3 +93,7 @@ RP_EXPORT int32_t rp_top_k(int32_t isa, const float* x, int64_t n, int32_t k, fl
 RP_EXPORT int32_t rp_has_crc32() { return rp::has_crc32(); }
 
 RP_EXPORT uint32_t rp_crc32(const uint8_t* data, int64_t n) { return rp::crc32(data, n); }
+
+RP_EXPORT uint32_t rp_copy_crc32(uint8_t* to, const uint8_t* from, int64_t n) {
+    return rp::copy_crc32(to, from, n);
+}

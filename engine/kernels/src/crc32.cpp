@@ -2,6 +2,8 @@
 // Intel 2009, with its constants for the bit-reflected polynomial of zlib.
 #include "crc32.h"
 
+#include <cstring>
+
 #if defined(__x86_64__) || defined(_M_X64)
 #define RP_HAS_CLMUL 1
 #include <immintrin.h>
@@ -57,22 +59,43 @@ RP_CLMUL uint32_t reduce(__m128i x) {
     return static_cast<uint32_t>(_mm_extract_epi32(_mm_xor_si128(x, quotient), 1));
 }
 
+// Reads 16 bytes after another, and writes them past the cache where there is a target, which is
+// aligned.
+template <bool kCopies>
+struct Stream {
+    const uint8_t* from;
+    uint8_t* to;
+
+    RP_CLMUL __m128i next() {
+        const __m128i x = load(from);
+        from += 16;
+        if (kCopies) {
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to), x);
+            to += 16;
+        }
+        return x;
+    }
+};
+
 // n: at least 64, a multiple of 16.
-RP_CLMUL uint32_t add_blocks(uint32_t state, const uint8_t* data, int64_t n) {
-    __m128i a = _mm_xor_si128(load(data), _mm_cvtsi32_si128(static_cast<int>(state)));
-    __m128i b = load(data + 16), c = load(data + 32), d = load(data + 48);
+template <bool kCopies>
+RP_CLMUL uint32_t add_blocks(uint32_t state, Stream<kCopies> data, int64_t n) {
+    __m128i a = _mm_xor_si128(data.next(), _mm_cvtsi32_si128(static_cast<int>(state)));
+    __m128i b = data.next();
+    __m128i c = data.next();
+    __m128i d = data.next();
     const __m128i by_512 = pair(0x0154442bd4, 0x01c6e41596);
     int64_t at = 64;
     for (; at + 64 <= n; at += 64) {
-        const uint8_t* p = data + at;
-        a = fold(a, by_512, load(p));
-        b = fold(b, by_512, load(p + 16));
-        c = fold(c, by_512, load(p + 32));
-        d = fold(d, by_512, load(p + 48));
+        a = fold(a, by_512, data.next());
+        b = fold(b, by_512, data.next());
+        c = fold(c, by_512, data.next());
+        d = fold(d, by_512, data.next());
     }
     const __m128i by_128 = pair(0x01751997d0, 0x00ccaa009e);
     a = fold(fold(fold(a, by_128, b), by_128, c), by_128, d);
-    for (; at < n; at += 16) a = fold(a, by_128, load(data + at));
+    for (; at < n; at += 16) a = fold(a, by_128, data.next());
+    if (kCopies) _mm_sfence();
     return reduce(a);
 }
 
@@ -99,10 +122,27 @@ uint32_t crc32(const uint8_t* data, int64_t n) {
 #if defined(RP_HAS_CLMUL)
     if (n >= 64) {
         done = n / 16 * 16;
-        state = add_blocks(state, data, done);
+        state = add_blocks(state, Stream<false>{data, nullptr}, done);
     }
 #endif
     return ~add_bytes(state, data + done, n - done);
+}
+
+uint32_t copy_crc32(uint8_t* to, const uint8_t* from, int64_t n) {
+    uint32_t state = ~0u;
+    int64_t done = 0;
+#if defined(RP_HAS_CLMUL)
+    if (n >= 64 && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+        done = n / 16 * 16;
+        state = add_blocks(state, Stream<true>{from, to}, done);
+    }
+#endif
+    if (done == 0) {
+        std::memcpy(to, from, static_cast<size_t>(n));
+        return crc32(to, n);
+    }
+    std::memcpy(to + done, from + done, static_cast<size_t>(n - done));
+    return ~add_bytes(state, from + done, n - done);
 }
 
 }  // namespace rp

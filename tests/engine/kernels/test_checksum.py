@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import ctypes
 import random
 import zlib
 
 import pytest
 
 from engine.kernels import checksum
-from engine.kernels.checksum import crc32
+from engine.kernels.checksum import copy_crc32, crc32
 
 
 @pytest.fixture(params=["native", "zlib"])
@@ -26,6 +27,19 @@ def test_it_is_that_of_zlib_whatever_the_length_and_the_place(way):
         part = memoryview(data)[length % 7 : length % 7 + length]
         writable = memoryview(bytearray(data))[length % 7 : length % 7 + length]
         assert crc32(part) == crc32(bytes(part)) == crc32(writable) == zlib.crc32(part)
+
+
+def test_it_is_the_same_of_bytes_that_are_copied_and_nothing_else_is_written(way):
+    data = random.Random(2).randbytes(5_000)
+    for length in (*range(150), 4095, 4096, 4097):
+        for place in (0, 3, 16):
+            part = memoryview(data)[length % 7 : length % 7 + length]
+            target = memoryview(bytearray(b"." * (length + 64)))
+            start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(target)) % 16 + place
+            sums = {copy_crc32(target[start : start + length], one) for one in (part, bytes(part))}
+            assert sums == {zlib.crc32(part)}
+            end = start + length
+            assert bytes(target) == b"." * start + part.tobytes() + b"." * (len(target) - end)
 
 
 def test_every_flipped_bit_shows(way):
