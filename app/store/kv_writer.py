@@ -40,8 +40,8 @@ _SPARE_BYTES = 16 << 20
 
 # While a reply is generated, a snapshot is written over this many times the processor time it
 # takes, with rests after every block: two busy threads on two processors would feel a third one.
-_SPREAD = 40
-_LONGEST_REST_S = 0.2
+_SPREAD = 80
+_LONGEST_REST_S = 0.4
 
 
 class KVWriter:
