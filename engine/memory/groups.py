@@ -39,12 +39,25 @@ class Groups:
     def prepare(self, num_bytes: int) -> None:
         """Have memory at hand for a sequence of so many bytes that is to be brought back."""
         settled = [memory.packed or memory.pool for memory in self.memories]
-        num_blocks = num_bytes // sum(pool.slab_bytes for pool in settled)
+        num_blocks = self._num_blocks_within(num_bytes, [pool.slab_bytes for pool in settled])
         for memory, pool in zip(self.memories, settled, strict=True):
             num_held = num_blocks - memory.first_held(num_blocks * self.block_size)
             pool.prepare(num_held)
             if pool is not memory.pool:
                 memory.pool.prepare(min(num_held, self.num_blocks(EXACT_RECENT_TOKENS) + 2))
+
+    def _num_blocks_within(self, num_bytes: int, slab_bytes: SequenceOf[int]) -> int:
+        """Return how many blocks of text so many bytes hold; of windows the last is there alone."""
+        num_window_bytes = num_whole_bytes = 0
+        for memory, size in zip(self.memories, slab_bytes, strict=True):
+            window = memory.group.window
+            if window is None:
+                num_whole_bytes += size
+            else:
+                num_window_bytes += size * self.num_blocks(window)
+        if not num_whole_bytes:
+            return num_bytes // sum(slab_bytes)
+        return max(0, num_bytes - num_window_bytes) // num_whole_bytes
 
     def reserve(self, wanted: SequenceOf[tuple[Sequence, int]]) -> bool:
         """Make room for (sequence, total tokens); all of it, or nothing changes but evictions."""
