@@ -37,7 +37,7 @@ from engine.events import LoadProgress
 
 if TYPE_CHECKING:
     from engine.engine import Engine
-    from engine.memory.interface import ColdStore
+    from engine.memory.storage import ColdStore
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,8 @@ from engine.gguf_file import GGUFFile
 from engine.loader import load_model
 from engine.loading import LoadedModel, load
 from engine.memory.factory import build_memory
-from engine.memory.interface import ColdStore, Match, Memory, MemoryBreakdown
+from engine.memory.interface import Match, Memory, MemoryBreakdown
+from engine.memory.storage import ColdStore
 from engine.metrics import RateMeter, Rates
 from engine.models import Model
 from engine.native_runner import NativeRunner

@@ -21,7 +21,8 @@ from engine.gguf_file import GGUFFile
 from engine.loader import fingerprint, load_model
 from engine.memory.codec import BlockLayout
 from engine.memory.factory import build_memory
-from engine.memory.interface import ColdStore, Memory, MemorySpec
+from engine.memory.interface import Memory, MemorySpec
+from engine.memory.storage import ColdStore
 from engine.model_config import ModelConfig
 from engine.model_name import model_name
 from engine.models import Model

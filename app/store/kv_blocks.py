@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from app.store.kv_tables import blocks
-from engine.memory.interface import Manifest, StoredBlock
+from engine.memory.storage import Manifest, StoredBlock
 
 _CHUNK = 500
 

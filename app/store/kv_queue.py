@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from engine.memory.interface import SnapshotJob
+from engine.memory.storage import SnapshotJob
 
 _Result = TypeVar("_Result")
 

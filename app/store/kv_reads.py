@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from app.store.kv_blocks import block_of, manifest_of
 from app.store.kv_database import driver
-from engine.memory.interface import Manifest, StoredBlock
+from engine.memory.storage import Manifest, StoredBlock
 
 
 class _BlockRow(NamedTuple):

@@ -21,7 +21,7 @@ from app.store.kv_removal import drop_unnamed
 from app.store.kv_tables import manifests, replicas, texts
 from app.store.kv_writes import link, put_manifest
 from engine.errors import StoreError
-from engine.memory.interface import Manifest, StoredBlock
+from engine.memory.storage import Manifest, StoredBlock
 
 Key = tuple[bytes, str, str]
 Reading = Callable[[], AbstractContextManager[KVDatabase]]

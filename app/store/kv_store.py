@@ -23,7 +23,7 @@ from app.store.kv_usage import ConversationUse, usage
 from app.store.kv_writer import KVWriter
 from engine.errors import StoreError
 from engine.kernels.checksum import crc32
-from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+from engine.memory.storage import Manifest, SnapshotJob, StoredBlock
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from app.store.kv_eviction import EvictionOrder, Limit, make_room
 from app.store.kv_queue import Command, Item, WriteQueue, deadline_after
 from app.store.kv_removal import sweep
 from app.store.kv_writes import cost_of, touch, touch_manifests, write_job
-from engine.memory.interface import SnapshotJob
+from engine.memory.storage import SnapshotJob
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from app.store.kv_eviction import Limit, make_room
 from app.store.kv_reads import existing
 from app.store.kv_removal import drop_unnamed
 from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests
-from engine.memory.interface import Manifest, NewBlock, SnapshotJob
+from engine.memory.storage import Manifest, NewBlock, SnapshotJob
 
 _INSERT_BLOCK = (
     "INSERT INTO blocks (fingerprint, hash, parent, token_ids, codec, crc32, binding, size, "

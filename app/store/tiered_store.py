@@ -11,7 +11,7 @@ from itertools import groupby
 
 from app.store.kv_store import KVStore
 from app.store.shared.store import SharedStore
-from engine.memory.interface import Manifest, SnapshotJob, StoredBlock
+from engine.memory.storage import Manifest, SnapshotJob, StoredBlock
 
 
 class TieredStore:

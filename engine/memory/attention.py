@@ -33,15 +33,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.memory.block_pool import Block
-    from engine.memory.interface import (
-        ColdStore,
-        Manifest,
-        MemoryBreakdown,
-        MemorySpec,
-        SequenceId,
-        SnapshotJob,
-    )
+    from engine.memory.interface import MemoryBreakdown, MemorySpec, SequenceId
     from engine.memory.sequence import BlockTable, Sequence
+    from engine.memory.storage import ColdStore, Manifest, SnapshotJob
     from engine.memory.stored_states import StateBlock
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from engine.memory.block_pool import Block
     from engine.memory.codec import BlockLayout
-    from engine.memory.interface import ColdStore, StoredBlock
     from engine.memory.sequence import GroupMemory
+    from engine.memory.storage import ColdStore, StoredBlock
 
 
 @dataclass(frozen=True, slots=True)

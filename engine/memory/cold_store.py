@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.memory.interface import StoredBlock
+from engine.memory.storage import StoredBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from engine.memory.interface import Manifest, SnapshotJob
+    from engine.memory.storage import Manifest, SnapshotJob
 
 
 class MemoryColdStore:

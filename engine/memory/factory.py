@@ -17,7 +17,8 @@ from engine.placement import CPU, Placement
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig, KVCodec
-    from engine.memory.interface import ColdStore, Memory, MemorySpec
+    from engine.memory.interface import Memory, MemorySpec
+    from engine.memory.storage import ColdStore
 
 DEFAULT_CONTEXT_LENGTH = 8192
 # The part of hot memory that a hybrid model's checkpoints may take: one in so many.

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.memory.attention import PagedAttentionMemory
-    from engine.memory.interface import (
-        Manifest,
-        NativeLayout,
-        NativeTable,
-        SequenceId,
-        SnapshotJob,
-    )
+    from engine.memory.interface import NativeLayout, NativeTable, SequenceId
     from engine.memory.recurrent import RecurrentMemory, RecurrentView
     from engine.memory.step import PagedStepView
+    from engine.memory.storage import Manifest, SnapshotJob
 
 
 class HybridView:

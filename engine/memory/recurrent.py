@@ -35,16 +35,8 @@ from engine.placement import CPU, Placement
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from engine.memory.interface import (
-        ColdStore,
-        Manifest,
-        MemorySpec,
-        RecurrentState,
-        SequenceId,
-        SnapshotJob,
-    )
-
-# States of at most this size are kept at every block border, bigger ones at every fourth.
+    from engine.memory.interface import MemorySpec, RecurrentState, SequenceId
+    from engine.memory.storage import ColdStore, Manifest, SnapshotJob
 SMALL_STATE_BYTES = 1 << 20
 STORED_BYTES = 32 << 20
 MAX_STORED = 256

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from engine.config import KVCodec
     from engine.memory.cold_reader import ColdReader
     from engine.memory.groups import Groups
-    from engine.memory.interface import Manifest, MemorySpec
+    from engine.memory.interface import MemorySpec
     from engine.memory.sequence import Sequence
     from engine.memory.snapshot import ManifestBody
+    from engine.memory.storage import Manifest
 
 
 class Restorer:

@@ -22,10 +22,10 @@ import torch
 from engine.config import KVCodec
 from engine.errors import SnapshotError, StoreError
 from engine.kernels.checksum import crc32
-from engine.memory.interface import Manifest, NewBlock, SnapshotJob
 from engine.memory.packing import bytes_of
 from engine.memory.prefix_index import HASH_BYTES, ROOT, TOKEN_BYTES
 from engine.memory.sequence import Prefix, from_bytes, to_bytes
+from engine.memory.storage import Manifest, NewBlock, SnapshotJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from engine.memory.block_pool import Block
     from engine.memory.codec import BlockLayout
-    from engine.memory.interface import ColdStore
     from engine.memory.sequence import Sequence
+    from engine.memory.storage import ColdStore
     from engine.memory.stored_states import StateBlock
 
 MAGIC = b"RPM1"

@@ -14,8 +14,8 @@ import torch
 from engine.errors import StoreError
 from engine.kernels.checksum import crc32
 from engine.memory.checkpoints import Checkpoint
-from engine.memory.interface import NewBlock
 from engine.memory.prefix_index import HASH_BYTES, TOKEN_BYTES, chain_hash, chain_hashes
+from engine.memory.storage import NewBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.memory.checkpoints import CheckpointIndex
-    from engine.memory.interface import ColdStore, StoredBlock
+    from engine.memory.storage import ColdStore, StoredBlock
 
 STATE_CODEC = "state"
 

@@ -9,7 +9,7 @@ from engine.memory.interface import MemoryBreakdown, TierUse
 if TYPE_CHECKING:
     from engine.memory.block_pool import ByteBudget
     from engine.memory.groups import Groups
-    from engine.memory.interface import ColdStore
+    from engine.memory.storage import ColdStore
     from engine.memory.warm_tier import WarmTier
 
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.memory.interface import StoredBlock
+from engine.memory.storage import StoredBlock
 
 if TYPE_CHECKING:
     from engine.memory.block_pool import Block

@@ -15,15 +15,9 @@ from dataclasses import replace
 
 from engine.config import ChatMessage
 from engine.errors import OutOfMemoryError, SnapshotError, StoreError
-from engine.memory.interface import (
-    ColdStore,
-    Manifest,
-    Match,
-    Memory,
-    SequenceId,
-    SnapshotJob,
-)
+from engine.memory.interface import Match, Memory, SequenceId
 from engine.memory.snapshot import session_log
+from engine.memory.storage import ColdStore, Manifest, SnapshotJob
 from engine.session.session import MessageSpan, Session
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from engine.events import (
     TextDelta,
 )
 from engine.memory.cold_store import MemoryColdStore
-from engine.memory.interface import SnapshotJob
+from engine.memory.storage import SnapshotJob
 from tests.engine.tiny_models import write_tiny_model
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -18,7 +18,7 @@ from app.errors import SharedStoreError, SharedUnreachableError
 
 if TYPE_CHECKING:
     from app.store.shared.database import SharedDatabase
-    from engine.memory.interface import StoredBlock
+    from engine.memory.storage import StoredBlock
 
 log = logging.getLogger(__name__)
 

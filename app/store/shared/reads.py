@@ -17,7 +17,7 @@ from app.store.kv_tables import bodies, manifests
 from app.store.shared.database import driver
 from app.store.shared.tables import SCHEMA, conversations, messages
 from app.store.shared.text import SharedText
-from engine.memory.interface import Manifest, StoredBlock
+from engine.memory.storage import Manifest, StoredBlock
 
 MAX_BLOCK_BYTES = 256 << 20
 _MAX_BODY_BYTES = 1 << 30

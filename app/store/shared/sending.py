@@ -15,7 +15,7 @@ from app.store.shared.database import SharedDatabase
 from app.store.shared.errors import SharedConflictError
 from app.store.shared.reads import MAX_BLOCK_BYTES
 from app.store.shared.writes import lacking, put_blocks, put_manifest
-from engine.memory.interface import Manifest, StoredBlock
+from engine.memory.storage import Manifest, StoredBlock
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from app.store.shared.replication import Progress, Replication
 
 if TYPE_CHECKING:
     from app.store.kv_replicas import KVReplicas
-    from engine.memory.interface import StoredBlock
+    from engine.memory.storage import StoredBlock
 
 
 class SharedStore:

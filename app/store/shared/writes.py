@@ -27,9 +27,8 @@ from app.store.kv_tables import blocks, bodies, manifest_blocks, manifests, payl
 from app.store.kv_writes import link
 from app.store.shared.tables import CHANNEL, conversations, messages
 from app.store.shared.text import OutgoingText
-from engine.memory.interface import Manifest, StoredBlock
+from engine.memory.storage import Manifest, StoredBlock
 
-# A block that nothing names is on its way, or its conversation has gone on without it.
 KEEP_UNNAMED_DAYS = 7
 KEEP_UNUSED_DAYS = 180
 _DAY_US = 86_400 * 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 
-from engine.memory.interface import Manifest, NewBlock, SnapshotJob, StoredBlock
+from engine.memory.storage import Manifest, NewBlock, SnapshotJob, StoredBlock
 
 FINGERPRINT = b"f" * 32
 

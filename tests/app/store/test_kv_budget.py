@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.store.kv_store import KVStore
 from app.store.kv_writes import cost_of
-from engine.memory.interface import StoredBlock
+from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
 
 BUDGET_BYTES = int(os.environ.get("REPRISE_BUDGET_MB", "4")) << 20

@@ -14,7 +14,7 @@ from app.store import kv_writer, kv_writes
 from app.store.kv_queue import WriteQueue
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
-from engine.memory.interface import StoredBlock
+from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
 
 MIB = 1 << 20
@@ -350,7 +350,7 @@ def test_a_second_process_reads_but_does_not_write(store, tmp_path):
     code = f"""
 from pathlib import Path
 from app.store.kv_store import KVStore
-from engine.memory.interface import Manifest, SnapshotJob
+from engine.memory.storage import Manifest, SnapshotJob
 store = KVStore(Path({str(tmp_path / "kv.db")!r}), 1 << 26)
 done = []
 store.submit(SnapshotJob(Manifest("d", "m", b"f", 0, (), b""), (), done.append))

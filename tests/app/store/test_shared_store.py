@@ -28,7 +28,7 @@ from app.store.shared.reads import list_manifests, read_blocks
 from app.store.shared.store import SharedStore, look
 from app.store.shared.writes import lacking, put_blocks, put_manifest, sweep
 from app.store.tiered_store import TieredStore
-from engine.memory.interface import StoredBlock
+from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
 from tests.postgres import PASSWORD
 

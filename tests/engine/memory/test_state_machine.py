@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine.config import KVCodec
 from engine.memory.attention import MemoryOptions, PagedAttentionMemory
 from engine.memory.cold_store import MemoryColdStore
-from engine.memory.interface import AttentionGroup, MemorySpec, StoredBlock
+from engine.memory.interface import AttentionGroup, MemorySpec
+from engine.memory.storage import StoredBlock
 from engine.placement import Placement
 from tests.engine.memory.naive import (
     assert_consistent,
