@@ -75,7 +75,7 @@ class Services:
         )
         self.chat = ChatService(self.chats, self.worker, self.settings, self._emit)
         self._monitor = CacheMonitor(self._emit, self.kv)
-        self.kv.write_unfelt_while(lambda: self.worker.is_busy)
+        self.kv.pace_while(lambda: self.worker.is_busy)
         self.worker.on_step = self._monitor.look
         self.worker.idle_job = self.chat.residency.idle_job
         self.worker.check = self._check_codec

@@ -14,7 +14,7 @@ from engine.memory.interface import StepView
 if TYPE_CHECKING:
     from engine.models import Model
 
-# In numpy: after the weights have passed through the caches, a call into torch costs 70 us.
+# In numpy: after the weights have passed through the caches, torch has to be fetched again.
 Logits = npt.NDArray[np.float32]
 
 

@@ -141,12 +141,9 @@ class KVStore:
         """Return the bytes the store may take."""
         return self._writer.budget_bytes
 
-    def write_unfelt_while(self, is_felt: Callable[[], bool]) -> None:
-        """Ask from now on whether a reply is being generated, which must not feel what is written.
-
-        Until then everything is written as if one were.
-        """
-        self._writer.is_felt = is_felt
+    def pace_while(self, is_busy: Callable[[], bool]) -> None:
+        """Write slowly only while the engine is busy; before this is called, always."""
+        self._writer.is_paced = is_busy
 
     @property
     def pending(self) -> int:

@@ -38,8 +38,8 @@ _DISK_RESERVE_BYTES = 64 << 20
 _LAST_BYTES = 4 << 20
 _SPARE_BYTES = 16 << 20
 
-# While a reply is generated, a snapshot is written over this many times the processor time it
-# takes, with rests after every block: two busy threads on two processors would feel a third one.
+# While the engine works, a snapshot is written over this many times the processor time it takes,
+# with rests after every block: two busy threads on two processors would feel a third one.
 _SPREAD = 80
 _LONGEST_REST_S = 0.4
 
@@ -51,7 +51,7 @@ class KVWriter:
     lock in its hand when other programs use every processor, and the window stands still.
 
     problem: why nothing is being kept now, "" when all is well. on_notice is called on this thread.
-    is_felt: asked whether a reply is being generated, which must not feel what is written.
+    is_paced: asked whether the engine works, which must not feel what is written.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KVWriter:
         self._num_replaced = 0
         self._num_unexpected = 0
         self._is_given_up = False
-        self.is_felt: Callable[[], bool] = lambda: True
+        self.is_paced: Callable[[], bool] = lambda: True
         self._thread = threading.Thread(target=self._run, name="kv-writer", daemon=True)
 
     def start(self) -> None:
@@ -192,7 +192,7 @@ class KVWriter:
         """Rest between two blocks. Raises: DatabaseUnavailableError when no time is left."""
         if self._is_given_up:
             raise DatabaseUnavailableError("The stored states are being closed.")
-        if self.is_felt():
+        if self.is_paced():
             self._queue.rest(min(_LONGEST_REST_S, _SPREAD * processor_s))
 
     def _write_uses(self) -> None:

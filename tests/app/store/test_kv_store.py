@@ -155,14 +155,14 @@ def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     assert not store._writer._thread.is_alive()
 
 
-@pytest.mark.parametrize("is_felt", [False, True])
-def test_a_snapshot_is_written_with_rests_while_it_would_be_felt(store, monkeypatch, is_felt):
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_snapshot_is_written_with_rests_while_the_engine_is_busy(store, monkeypatch, is_busy):
     rests = []
     monkeypatch.setattr(store._queue, "rest", rests.append)
-    store.write_unfelt_while(lambda: is_felt)
+    store.pace_while(lambda: is_busy)
     store.submit(job("c1", chain("a", 6)))
     assert store.flush(10)
-    assert len(rests) == 6 * is_felt
+    assert len(rests) == 6 * is_busy
     assert all(0.0 <= seconds <= kv_writer._LONGEST_REST_S for seconds in rests)
 
 

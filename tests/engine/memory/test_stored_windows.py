@@ -141,3 +141,11 @@ def test_without_the_last_window_a_conversion_ends_at_what_a_border_sees():
     assert BORDER - 32 <= match.total <= BORDER + 32
     assert_holds(memory, SPEC, sequence, TEXT[: match.total], tolerance=0.01)
     assert_consistent(memory)
+
+
+def test_room_is_prepared_for_whole_layers_and_for_windows_alone():
+    memory = build(MemoryColdStore())
+    whole, windows = (one.pool for one in memory._groups.memories)
+    memory.prepare(600 * whole.slab_bytes + 2 * windows.slab_bytes)
+    assert whole._num_free >= 600
+    assert windows._num_free < 300
