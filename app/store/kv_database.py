@@ -77,8 +77,8 @@ class KVDatabase:
     def reading(self) -> Iterator[Connection]:
         """Yield a connection on which every statement sees the newest state.
 
-        There is no transaction: a snapshot held between two blocks would stop checkpoints.
-        Raises: DatabaseError kinds.
+        There is no transaction: a snapshot held for as long as a reader likes would stop
+        checkpoints. Raises: DatabaseError kinds.
         """
         with typed_errors(self.path):
             with self._gate:
@@ -200,6 +200,20 @@ def driver(connection: Connection) -> sqlite3.Connection:
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
     return raw
+
+
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[sqlite3.Connection]:
+    """Yield the driver's connection, whose statements see one state; checkpoints wait meanwhile.
+
+    One by one, each would take and give up the locks anew, which costs more than a small blob.
+    """
+    raw = driver(connection)
+    raw.execute("BEGIN")
+    try:
+        yield raw
+    finally:
+        raw.rollback()
 
 
 def _pragma(connection: Connection, name: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from app.store.kv_blocks import block_of, manifest_of
-from app.store.kv_database import driver
+from app.store.kv_database import driver, snapshot
 from engine.memory.storage import Manifest, StoredBlock
 
 
@@ -44,22 +44,25 @@ class _ManifestRow(NamedTuple):
     body_size: Any
 
 
-_EXISTING = "SELECT id FROM blocks WHERE fingerprint = ? AND hash = ?"
 _BLOCKS = f"SELECT {', '.join(_BlockRow._fields)} FROM blocks"
-_BLOCK = f"{_BLOCKS} WHERE fingerprint = ? AND hash = ?"
 _MANIFESTS = f"SELECT {', '.join(_ManifestRow._fields)} FROM manifests"
 _BRANCHES = (
     f"{_MANIFESTS} WHERE fingerprint = ? AND conversation_id = ? ORDER BY updated_at DESC, id DESC"
 )
 
 
+# Of hashes in one query; more parameters are refused by SQLite before 3.32.
+_CHUNK = 500
+# Of payloads read in one go: what is still in the processor's cache when the engine copies it.
+_BATCH_BYTES = 1 << 20
+
+
 def existing(
     connection: Connection, fingerprint: bytes, hashes: Iterable[bytes]
 ) -> dict[bytes, int]:
     """Return hash -> row id of those that are stored."""
-    execute = driver(connection).execute
-    found = ((key, execute(_EXISTING, (fingerprint, key)).fetchone()) for key in hashes)
-    return {key: row[0] for key, row in found if row is not None}
+    rows = _rows(connection, "SELECT hash, id FROM blocks", fingerprint, list(hashes))
+    return {key: block_id for key, block_id in rows}
 
 
 def read_blocks(
@@ -70,10 +73,37 @@ def read_blocks(
     Each payload is copied once, from the mapped file into its bytes object; its crc32 is left to
     the engine.
     """
-    for key in hashes:
-        row = driver(connection).execute(_BLOCK, (fingerprint, key)).fetchone()
-        if row is not None and (block := _block(connection, _BlockRow(*row))) is not None:
-            yield block
+    found = map(_BlockRow._make, _rows(connection, _BLOCKS, fingerprint, hashes))
+    by_hash = {row.hash: row for row in found}
+    rows = iter([by_hash[key] for key in hashes if key in by_hash])
+    while batch := _next_batch(connection, rows):
+        yield from batch
+
+
+def _rows(
+    connection: Connection, select: str, fingerprint: bytes, hashes: Sequence[bytes]
+) -> Iterator[Any]:
+    """Yield the rows of those blocks that are stored, in no order."""
+    for start in range(0, len(hashes), _CHUNK):
+        chunk = hashes[start : start + _CHUNK]
+        marks = ", ".join("?" * len(chunk))
+        query = f"{select} WHERE fingerprint = ? AND hash IN ({marks})"
+        yield from driver(connection).execute(query, (fingerprint, *chunk)).fetchall()
+
+
+def _next_batch(connection: Connection, rows: Iterator[_BlockRow]) -> list[StoredBlock]:
+    """Return the next few blocks of some rows; none when there are no more."""
+    batch: list[StoredBlock] = []
+    num_bytes = 0
+    with snapshot(connection) as raw:
+        for row in rows:
+            block = _block(raw, row)
+            if block is not None:
+                batch.append(block)
+                num_bytes += len(block.payload)
+            if num_bytes >= _BATCH_BYTES:
+                break
+    return batch
 
 
 def read_all(connection: Connection) -> Iterator[tuple[bytes, bytes, StoredBlock | None]]:
@@ -84,7 +114,7 @@ def read_all(connection: Connection) -> Iterator[tuple[bytes, bytes, StoredBlock
         found = driver(connection).execute(f"{_BLOCKS} WHERE id = ?", key).fetchone()
         if found is not None:
             row = _BlockRow(*found)
-            yield row.fingerprint, row.hash, _block(connection, row)
+            yield row.fingerprint, row.hash, _block(driver(connection), row)
 
 
 def count(connection: Connection) -> int:
@@ -107,19 +137,20 @@ def read_manifest(connection: Connection, manifest_id: int) -> Manifest | None:
     return None if row is None else _manifest(connection, _ManifestRow(*row))
 
 
-def _block(connection: Connection, row: _BlockRow) -> StoredBlock | None:
-    payload = _blob(connection, "payloads", "payload", row.id, size=row.size)
+def _block(raw: sqlite3.Connection, row: _BlockRow) -> StoredBlock | None:
+    payload = _blob(raw, "payloads", "payload", row.id, size=row.size)
     return None if payload is None else block_of(row, payload)
 
 
 def _manifest(connection: Connection, row: _ManifestRow) -> Manifest | None:
-    return manifest_of(row, _blob(connection, "bodies", "body", row.id, size=row.body_size))
+    body = _blob(driver(connection), "bodies", "body", row.id, size=row.body_size)
+    return manifest_of(row, body)
 
 
-def _blob(connection: Connection, table: str, column: str, key: int, *, size: int) -> bytes | None:
+def _blob(raw: sqlite3.Connection, table: str, column: str, key: int, *, size: int) -> bytes | None:
     """Return one large value with a single copy; None when it is gone or of another size."""
     try:
-        with driver(connection).blobopen(table, column, key, readonly=True) as blob:
+        with raw.blobopen(table, column, key, readonly=True) as blob:
             # A damaged length must not make us allocate gigabytes.
             return blob.read() if len(blob) == size else None
     except sqlite3.OperationalError as error:

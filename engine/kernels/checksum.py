@@ -12,36 +12,51 @@ from functools import lru_cache
 from engine.kernels.library import load_library
 
 
-def crc32(data: bytes | memoryview) -> int:
-    """Return zlib's crc32 of contiguous bytes; other Python threads run meanwhile."""
+def crc32(data: bytes | memoryview, start: int = 0) -> int:
+    """Return zlib's crc32 of contiguous bytes from start on; other Python threads run meanwhile."""
     library = _native()
     if library is None or not _has_address(data):
-        return zlib.crc32(data)
-    checksum: int = library.rp_crc32(_address(data), len(data))
+        return zlib.crc32(memoryview(data)[start:])
+    checksum: int = library.rp_crc32(_address(data) + start, len(data) - start)
     return checksum
 
 
-def copy_crc32(target: memoryview, data: bytes | memoryview) -> int:
-    """Copy contiguous bytes into a target of the same length; return their crc32.
+class CheckedTarget:
+    """Writable memory that bytes are copied into and checksummed on the way, in one pass.
 
-    In one pass, which leaves the processor's cache to others. target: best on a multiple of 16.
+    That leaves the processor's cache to others. memory: best on a multiple of 16.
     """
-    assert len(target) == len(data)
-    library = _native()
-    if library is None or not _has_address(data):
-        target[:] = data
-        return zlib.crc32(data)
-    checksum: int = library.rp_copy_crc32(_address(target), _address(data), len(data))
-    return checksum
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory = memory
+        # Asked for once: that takes as long as copying some pages.
+        self._address = _address(memory)
+
+    def write(self, start: int, data: bytes | memoryview) -> int:
+        """Copy contiguous bytes to where start says; return their crc32."""
+        end = start + len(data)
+        assert 0 <= start <= end <= len(self._memory)
+        library = _native()
+        if library is None or not _has_address(data):
+            self._memory[start:end] = data
+            return zlib.crc32(data)
+        # As it is, bytes need no address of their own.
+        source = data if isinstance(data, bytes) else _address(data)
+        checksum: int = library.rp_copy_crc32(self._address + start, source, len(data))
+        return checksum
 
 
 def _has_address(data: bytes | memoryview) -> bool:
     return isinstance(data, bytes) or not data.readonly
 
 
-def _address(data: bytes | memoryview) -> object:
-    """Return what ctypes takes for a pointer to some bytes."""
-    return data if isinstance(data, bytes) else (ctypes.c_ubyte * len(data)).from_buffer(data)
+def _address(data: bytes | memoryview) -> int:
+    """Return where contiguous bytes lie."""
+    if not isinstance(data, bytes):
+        return ctypes.addressof(ctypes.c_ubyte.from_buffer(data)) if data.nbytes else 0
+    address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from engine.kernels.checksum import copy_crc32, crc32
+from engine.kernels.checksum import CheckedTarget, crc32
 from engine.memory.codec import BlockLayout
 from engine.memory.prefix_index import HASH_BYTES
 from engine.pages import new_pages, provide
@@ -71,6 +71,7 @@ class Section:
         ]
         self.planes: list[list[Tensor]] = [list(view.unbind(1)) for view in self.whole_planes]
         self._bytes = None if self._pages is None else memoryview(self._pages)
+        self._target = None if self._bytes is None else CheckedTarget(self._bytes)
         self._address = 0 if self._pages is None else self.raw.data_ptr()
 
     def address(self, slot: int) -> int:
@@ -93,11 +94,11 @@ class Section:
 
     def fill(self, slot: int, payload: bytes | memoryview) -> int:
         """Copy the bytes of a slab into one; return their crc32."""
-        if self._bytes is None:
+        assert len(payload) == self.slab_bytes
+        if self._target is None:
             _write(self.slab(slot), payload)
             return crc32(payload)
-        start = slot * self.slab_bytes
-        return copy_crc32(self._bytes[start : start + self.slab_bytes], payload)
+        return self._target.write(slot * self.slab_bytes, payload)
 
     def provide(self, slots: Sequence[int]) -> None:
         """Have the system provide the memory of some slabs, ascending, now."""

@@ -239,8 +239,7 @@ def _publish(chain: _Chain, end: int) -> None:
         if block is None:
             table.append_given_up(chain.hash(at))
         elif block.hash is None:
-            table.append_open(block)
-            table.seal_next(chain.tokens(at))
+            table.append_sealing(block, chain.hash(at), chain.tokens(at))
         else:
             table.append_shared(block)
             block.pool.touch(block)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StoreError
 from engine.kernels.checksum import crc32
-from engine.memory.prefix_index import HASH_BYTES, chain_hash
+from engine.memory.prefix_index import HASH_BYTES
 from engine.memory.warm_tier import WarmTier
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A block looked for: its chain hash and what must be in it."""
+    """A block looked for: what must be in it, and the chain hash that was computed from that."""
 
     hash: bytes
     parent: bytes
     token_ids: bytes
 
 
-def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: bytes) -> bool:
+def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout) -> bool:
     """Tell whether a stored block says in every place that it is the one that is wanted.
 
     It is, byte for byte, where its payload has its checksum too.
@@ -45,7 +45,6 @@ def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout, salt: byt
         and stored.token_ids == wanted.token_ids
         and len(stored.payload) == layout.slab_bytes
         and stored.payload[trailer : trailer + HASH_BYTES] == wanted.hash
-        and chain_hash(wanted.parent, wanted.token_ids, salt) == wanted.hash
     )
 
 
@@ -84,13 +83,13 @@ class ColdReader:
         return block_hash in self._warm
 
     def sound_blocks(
-        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout], salt: bytes
+        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout]
     ) -> Iterator[StoredBlock]:
         """Yield the wanted blocks in order, verified; end at the first that is not sound.
 
         layouts: those a block may have, by codec.
         """
-        for stored, is_warm in self._named_blocks(wanted, layouts, salt):
+        for stored, is_warm in self._named_blocks(wanted, layouts):
             if not is_warm and crc32(stored.payload) != stored.crc32:
                 self._discard(stored.hash)
                 return
@@ -104,7 +103,7 @@ class ColdReader:
         blocks: list[Block] = []
         pools = {pool.layout.codec.value: pool for pool in memory.pools}
         layouts = {codec: pool.layout for codec, pool in pools.items()}
-        for stored, is_warm in self._named_blocks(wanted, layouts, memory.salt):
+        for stored, is_warm in self._named_blocks(wanted, layouts):
             block = pools[stored.codec].allocate()
             if block is None:
                 break
@@ -118,14 +117,14 @@ class ColdReader:
         return blocks
 
     def _named_blocks(
-        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout], salt: bytes
+        self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout]
     ) -> Iterator[tuple[StoredBlock, bool]]:
         """Yield the wanted blocks in order, and whether they were warm, their bytes unchecked."""
         for expected, (stored, is_warm) in zip(wanted, self._read(wanted), strict=False):
             if stored.hash != expected.hash:
                 return
             layout = layouts.get(stored.codec)
-            if not is_warm and (layout is None or not is_named(stored, expected, layout, salt)):
+            if not is_warm and (layout is None or not is_named(stored, expected, layout)):
                 self._discard(stored.hash)
                 return
             yield stored, is_warm

@@ -15,7 +15,7 @@ from engine.memory.block_pool import BlockPool, ByteBudget
 from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.cold_reader import Wanted
 from engine.memory.packing import numbers_of, write_numbers
-from engine.memory.prefix_index import TOKEN_BYTES, chain_hash, chain_salt
+from engine.memory.prefix_index import TOKEN_BYTES, chain_hash
 from engine.memory.quantize import Rotation, rotate
 from engine.memory.sequence import from_bytes
 from engine.memory.snapshot import tail_numbers
@@ -131,7 +131,6 @@ class _Staging:
         self._index = index
         group = spec.groups[index]
         self._has_window = group.window is not None
-        self._salt = chain_salt(spec.fingerprint, body.codec, body.block_size, index)
         self._layouts = {
             codec.value: BlockLayout.of(group, codec, body.block_size)
             for codec in (exact_codec(body.codec), body.codec)
@@ -144,7 +143,7 @@ class _Staging:
         wanted = self._wanted()
         stored = reader.existing([one.hash for one in wanted]) if self._has_window else None
         there = [one for one in wanted if stored is None or one.hash in stored]
-        sound = reader.sound_blocks(there, self._layouts, self._salt)
+        sound = reader.sound_blocks(there, self._layouts)
         for one in wanted:
             if stored is not None and one.hash not in stored:
                 yield _Chunk(self._body.block_size, None)

@@ -188,6 +188,17 @@ class BlockTable:
         sealed = block.pool.seal(block, block_hash=block_hash, parent=parent, token_ids=token_ids)
         self.replace(at, sealed)
 
+    def append_sealing(self, block: Block, block_hash: bytes, token_ids: bytes) -> None:
+        """Take an open block that is ours and holds these tokens as the next one, and seal it.
+
+        block_hash: of the tokens, in this chain.
+        """
+        assert self.num_blocks == len(self.hashes)
+        parent = self.tip(len(self.hashes))
+        sealed = block.pool.seal(block, block_hash=block_hash, parent=parent, token_ids=token_ids)
+        self.blocks.append(sealed)
+        self.hashes.append(block_hash)
+
     def append_open(self, block: Block) -> None:
         """Take an open block that already is ours as the next one."""
         assert block.hash is None

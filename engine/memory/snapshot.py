@@ -14,6 +14,7 @@ import json
 import math
 import struct
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -49,16 +50,16 @@ class ManifestBody:
     """The verified content of a manifest.
 
     token_ids: int32 little-endian, one per place in the blocks. hashes: of the settled blocks, per
-    group. tails: per group, the numbers of the tokens after those. num_pinned: leading tokens that
-    stay exact. states: recurrent ones, as engine/memory/checkpoints.py packs them. prefix: of a
-    thinned-out branch.
+    group. tails: per group, the numbers of the tokens after those; parts of the body that they were
+    read from. num_pinned: leading tokens that stay exact. states: recurrent ones, as
+    engine/memory/checkpoints.py packs them. prefix: of a thinned-out branch.
     """
 
     codec: KVCodec
     block_size: int
     token_ids: bytes
     hashes: tuple[tuple[bytes, ...], ...]
-    tails: tuple[bytes, ...]
+    tails: tuple[bytes | memoryview, ...]
     log: bytes
     num_pinned: int = 0
     states: bytes = b""
@@ -135,9 +136,9 @@ def unpack_body(body: bytes) -> ManifestBody:
     if len(body) < _PREFIX.size or not body.startswith(MAGIC):
         raise _unusable("its format is unknown")
     _, header_bytes, crc = _PREFIX.unpack_from(body)
-    content = memoryview(body)[_PREFIX.size :]
-    if crc32(content) != crc:
+    if crc32(body, _PREFIX.size) != crc:
         raise _unusable("its checksum differs")
+    content = memoryview(body)[_PREFIX.size :]
     try:
         header = json.loads(bytes(content[:header_bytes]))
         parsed = _from_sections(header, content[header_bytes:])
@@ -176,24 +177,19 @@ def _from_sections(header: dict[str, Any], data: memoryview) -> ManifestBody:
     ]
     if any(length < 0 for length in lengths) or sum(lengths) != len(data):
         raise ValueError("its sections do not fill it")
-    sections: list[bytes] = []
-    at = 0
-    for length in lengths:
-        sections.append(bytes(data[at : at + length]))
-        at += length
+    ends = list(accumulate(lengths, initial=0))
+    sections = [data[start:end] for start, end in pairwise(ends)]
     num_groups = len(header["hashes"])
-    hashes = tuple(_split(section) for section in sections[1 : 1 + num_groups])
-    codec = KVCodec(header["codec"])
     return ManifestBody(
-        codec=codec,
+        codec=KVCodec(header["codec"]),
         block_size=header["block_size"],
-        token_ids=sections[0],
-        hashes=hashes,
+        token_ids=bytes(sections[0]),
+        hashes=tuple(_split(bytes(section)) for section in sections[1 : 1 + num_groups]),
         tails=tuple(sections[1 + num_groups : -3]),
-        log=sections[-1],
+        log=bytes(sections[-1]),
         num_pinned=header["pinned"],
-        states=sections[-3],
-        prefix=_prefix_from(header["prefix"], sections[-2]),
+        states=bytes(sections[-3]),
+        prefix=_prefix_from(header["prefix"], bytes(sections[-2])),
     )
 
 
@@ -215,7 +211,7 @@ def read_tail(blocks: SequenceOf[Block], num_tokens: int) -> bytes:
 
 
 def tail_numbers(
-    tail: bytes, layout: BlockLayout, num_tokens: int
+    tail: bytes | memoryview, layout: BlockLayout, num_tokens: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield keys and values (L, K, tokens, D) of each block of a tail, one of the right size."""
     at = 0

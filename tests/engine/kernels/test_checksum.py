@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from engine.kernels import checksum
-from engine.kernels.checksum import copy_crc32, crc32
+from engine.kernels.checksum import CheckedTarget, crc32
 
 
 @pytest.fixture(params=["native", "zlib"])
@@ -27,6 +27,7 @@ def test_it_is_that_of_zlib_whatever_the_length_and_the_place(way):
         part = memoryview(data)[length % 7 : length % 7 + length]
         writable = memoryview(bytearray(data))[length % 7 : length % 7 + length]
         assert crc32(part) == crc32(bytes(part)) == crc32(writable) == zlib.crc32(part)
+        assert crc32(data, len(data) - length) == zlib.crc32(data[len(data) - length :])
 
 
 def test_it_is_the_same_of_bytes_that_are_copied_and_nothing_else_is_written(way):
@@ -36,7 +37,9 @@ def test_it_is_the_same_of_bytes_that_are_copied_and_nothing_else_is_written(way
             part = memoryview(data)[length % 7 : length % 7 + length]
             target = memoryview(bytearray(b"." * (length + 64)))
             start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(target)) % 16 + place
-            sums = {copy_crc32(target[start : start + length], one) for one in (part, bytes(part))}
+            checked = CheckedTarget(target)
+            writable = memoryview(bytearray(part))
+            sums = {checked.write(start, one) for one in (part, bytes(part), writable)}
             assert sums == {zlib.crc32(part)}
             end = start + length
             assert bytes(target) == b"." * start + part.tobytes() + b"." * (len(target) - end)
