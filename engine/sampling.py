@@ -6,7 +6,9 @@ Knows no model and no text. Rules run in the order penalties, top_k, top_p, min_
 from __future__ import annotations
 
 import math
+import random
 import secrets
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,14 +17,13 @@ from torch import Tensor
 
 from engine.config import SamplingParams
 from engine.errors import EngineError, SnapshotError
-from engine.kernels.library import KernelInfo, available
-from engine.kernels.top_k import top_k as native_top_k
+from engine.kernels.top_k import TopK
 from engine.runner import Logits
 
-_STATE_MAGIC = b"RNG1"
+_STATE_MAGIC = b"RNG2"
+_STATE_FORMAT = "<625I"
 _MASKED = -torch.inf
 _FEW = 1024
-_TINY = 1e-45
 
 
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
@@ -111,61 +112,68 @@ def apply_presence_frequency_penalty(
     return logits.scatter(-1, token_ids, seen - frequency * counts - presence)
 
 
-def top_k_of(
-    row: Logits, top_k: int, kernels: KernelInfo | None = None
-) -> tuple[list[float], list[int]]:
-    """Return the top_k largest of a row in descending order, and their ids.
-
-    row: (V,). kernels: what is available, None to ask.
-    """
-    found = native_top_k(row, top_k, kernels)
+def top_k_of(row: Logits, top_k: TopK) -> tuple[list[float], list[int]]:
+    """Return the largest of a row (V,) in descending order, and their ids."""
+    found = top_k.of(row)
     if found is not None:
         return found
-    values, ids = torch.from_numpy(row).topk(top_k)
+    values, ids = torch.from_numpy(row).topk(top_k.k)
     return values.tolist(), ids.tolist()
 
 
-def sample(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one token per row by its probability.
+def sample(logits: Tensor, uniforms: Tensor) -> Tensor:
+    """Take one token per row by its probability: where the sum passes a part of the whole.
 
-    logits: (B, V) float32, masked tokens -inf. Returns (B,) int64. generator is advanced.
+    logits: (B, V) float32; masked tokens -inf. uniforms: (B,) in [0, 1). Returns (B,) int64.
     """
-    # What torch.multinomial does for one draw, without the checks that take most of its time.
-    waits = torch.empty_like(logits).exponential_(generator=generator)
-    return (logits.softmax(-1) / waits).argmax(-1)
+    sums = logits.double().softmax(-1).cumsum(-1)
+    whole = sums[:, -1:]
+    # Below the whole even when rounded, so that no masked token at the end is taken.
+    parts = torch.minimum(uniforms.double()[:, None] * whole, whole.nextafter(whole * 0))
+    return torch.searchsorted(sums, parts, right=True)[:, 0]
 
 
 def sample_sorted(
     logits: Sequence[float],
-    generator: torch.Generator,
+    uniform: float,
     *,
     top_p: float,
     min_p: float,
     temperature: float,
     mass: float | None = None,
 ) -> int:
-    """Return the place that the rules above and ``sample`` draw from few logits, largest first.
+    """Return the place that the rules above and ``sample`` take from few logits, largest first.
 
-    mass: what the probabilities sum to where the largest is 1; None where these are all.
+    uniform: in [0, 1). mass: what the probabilities sum to where the largest is 1; None where these
+    are all.
 
     In plain Python: between two passes over the weights nothing is in the processor's caches, and
-    every operation of torch has to be fetched again. generator is advanced.
+    every operation of torch has to be fetched again.
     """
-    waits = torch.empty(len(logits)).exponential_(generator=generator).tolist()
     first = logits[0]
-    if mass is None:
-        mass = sum([math.exp(logit - first) for logit in logits])
-    mass_left = top_p * mass if top_p < 1 else math.inf
-    place, best = 0, -1.0
-    for at, (logit, wait) in enumerate(zip(logits, waits, strict=True)):
+    mass_left = math.inf
+    if top_p < 1:
+        if mass is None:
+            mass = sum([math.exp(logit - first) for logit in logits])
+        mass_left = top_p * mass
+    weights: list[float] = []
+    for logit in logits:
         chance = math.exp(logit - first)
         if mass_left <= 0 or chance < min_p:
             break
         mass_left -= chance
-        score = math.exp((logit - first) / temperature) / (wait or _TINY)
-        if score > best:
-            place, best = at, score
-    return place
+        weights.append(math.exp((logit - first) / temperature))
+    return _place_of(weights, uniform)
+
+
+def _place_of(weights: Sequence[float], uniform: float) -> int:
+    """Return where the sum of weights passes a part of the whole."""
+    left = uniform * sum(weights)
+    for place, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return place
+    return len(weights) - 1
 
 
 class Sampler:
@@ -182,11 +190,11 @@ class Sampler:
         _check_params(params)
         self._params = params
         self._vocab_size = vocab_size
-        self._kernels = available()
+        self._top_k = TopK(min(params.top_k or _FEW, vocab_size))
         penalties = (params.presence_penalty, params.frequency_penalty)
         self._has_penalties = params.repetition_penalty != 1 or any(penalties)
         self.seed = secrets.randbits(63) if params.seed is None else params.seed % (1 << 63)
-        self._generator = torch.Generator().manual_seed(self.seed)
+        self._generator = random.Random(self.seed)
 
     def sample(self, logits: Logits, token_ids: Sequence[int]) -> int:
         """Draw the next token.
@@ -209,7 +217,7 @@ class Sampler:
         _check_usable(values[0])
         place = sample_sorted(
             values,
-            self._generator,
+            self._generator.random(),
             top_p=params.top_p,
             min_p=params.min_p,
             temperature=params.temperature,
@@ -219,21 +227,21 @@ class Sampler:
 
     def state_bytes(self) -> bytes:
         """Return where the generator stands, so that drawing can go on exactly from here."""
-        state: bytes = self._generator.get_state().numpy().tobytes()
-        return _STATE_MAGIC + state
+        return _STATE_MAGIC + struct.pack(_STATE_FORMAT, *self._generator.getstate()[1])
 
     def restore(self, state: bytes) -> None:
         """Go on from what state_bytes() returned.
 
         Raises: SnapshotError when it is damaged.
         """
-        size = self._generator.get_state().numel()
+        size = struct.calcsize(_STATE_FORMAT)
         if not state.startswith(_STATE_MAGIC) or len(state) != size + len(_STATE_MAGIC):
             raise SnapshotError("The stored state of the sampler is damaged.")
-        saved = torch.frombuffer(bytearray(state[len(_STATE_MAGIC) :]), dtype=torch.uint8)
+        numbers = struct.unpack(_STATE_FORMAT, state[len(_STATE_MAGIC) :])
+        version = self._generator.getstate()[0]
         try:
-            self._generator.set_state(saved)
-        except RuntimeError as error:
+            self._generator.setstate((version, numbers, None))
+        except ValueError as error:
             raise SnapshotError(
                 "The stored state of the sampler is damaged.", detail=str(error)
             ) from error
@@ -252,7 +260,8 @@ class Sampler:
         """Draw from a whole row (1, V), which top_k leaves as it is."""
         _check_usable(float(row.amax()))
         row = apply_min_p(apply_top_p(row, self._params.top_p), self._params.min_p)
-        return int(sample(apply_temperature(row, self._params.temperature), self._generator))
+        uniform = torch.tensor([self._generator.random()], dtype=torch.float64)
+        return int(sample(apply_temperature(row, self._params.temperature), uniform))
 
     def _penalised(self, row: Logits, token_ids: Sequence[int]) -> Logits:
         params = self._params
@@ -279,11 +288,10 @@ class Sampler:
         and the mass is that of the whole row (V,). None where it takes the whole row.
         """
         params = self._params
-        top_k = params.top_k or _FEW
         is_narrowing = params.top_k > 0 or params.top_p < 1 or params.min_p > 0
-        if top_k >= row.shape[0] or not is_narrowing:
+        if self._top_k.k >= row.shape[0] or not is_narrowing:
             return None
-        values, ids = top_k_of(row, top_k, self._kernels)
+        values, ids = top_k_of(row, self._top_k)
         if params.top_k or not math.isfinite(values[0]):
             return values, ids, None
         whole = _mass(row, values[0])

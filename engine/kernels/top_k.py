@@ -16,19 +16,25 @@ if TYPE_CHECKING:
     from engine.kernels.library import KernelInfo
 
 
-def top_k(
-    row: npt.NDArray[np.float32], k: int, info: KernelInfo | None = None
-) -> tuple[list[float], list[int]] | None:
-    """Return the k largest numbers of a row, largest first, and their places, of equals the first.
+class TopK:
+    """Finds the k largest numbers of rows; not to be used by two threads at once."""
 
-    row: (V,). 0 < k <= V. info: instruction set, None for the best. None without
-    kernels, and where a number is not finite.
-    """
-    library, info = load_library(), info or available()
-    if library is None or info is None:
-        return None
-    row = np.ascontiguousarray(row)
-    values, places = (ctypes.c_float * k)(), (ctypes.c_int64 * k)()
-    size = row.shape[0]
-    is_unusable = library.rp_top_k(info.index, pointer(row), size, k, values, places)
-    return None if is_unusable else (list(values), list(places))
+    def __init__(self, k: int, info: KernelInfo | None = None) -> None:
+        """Prepare for rows of at least k > 0 numbers. info: instruction set, None for the best."""
+        self.k = k
+        self._values, self._places = (ctypes.c_float * k)(), (ctypes.c_int64 * k)()
+        self._library, self._info = load_library(), info or available()
+
+    def of(self, row: npt.NDArray[np.float32]) -> tuple[list[float], list[int]] | None:
+        """Return the k largest of a row (V,), largest first, and their places, of equals the first.
+
+        None without kernels, and where a number is not finite.
+        """
+        if self._library is None or self._info is None:
+            return None
+        row = np.ascontiguousarray(row)
+        values, places = self._values, self._places
+        is_unusable = self._library.rp_top_k(
+            self._info.index, pointer(row), row.shape[0], self.k, values, places
+        )
+        return None if is_unusable else (values[:], places[:])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.kernels import KernelInfo
-from engine.kernels.top_k import top_k
+from engine.kernels.top_k import TopK
 
 
 def by_sorting(row: torch.Tensor, k: int) -> tuple[list[float], list[int]]:
@@ -17,7 +17,7 @@ def by_sorting(row: torch.Tensor, k: int) -> tuple[list[float], list[int]]:
 
 
 def check(isa: KernelInfo, row: torch.Tensor, k: int) -> None:
-    assert top_k(row.numpy(), k, isa) == by_sorting(row, k)
+    assert TopK(k, isa).of(row.numpy()) == by_sorting(row, k)
 
 
 def random(size: int, seed: int = 0) -> torch.Tensor:
@@ -56,7 +56,7 @@ def test_large_and_small_numbers(isa):
 def test_rows_that_are_no_numbers_are_refused(isa, value, place):
     row = random(100)
     row[place] = value
-    assert top_k(row.numpy(), 5, isa) is None
+    assert TopK(5, isa).of(row.numpy()) is None
 
 
 def test_a_column_of_a_table(isa):
