@@ -107,12 +107,15 @@ class Attacher:
         _, num_shared = self._partly(tail, full, data[full * self._step_bytes :])
         return end * self._groups.block_size + num_shared
 
-    def extend(self, found: Sequence, data: bytes) -> Brought:
+    def extend(
+        self, found: Sequence, data: bytes, known: SequenceOf[SequenceOf[bytes]] | None = None
+    ) -> Brought:
         """Extend a sequence along data, token ids of which it holds a prefix; whole blocks only.
 
+        known: per group, the hashes of all blocks of data, where they were computed before.
         Returns how many tokens came from where.
         """
-        chains = self._chains(found, data)
+        chains = self._chains(found, data, known)
         while not all([self._own(chain, _reach(chains)) for chain in chains]):
             pass
         start, end = chains[0].start, _reach(chains)
@@ -156,15 +159,19 @@ class Attacher:
         blocks = _same_text(found, full, child.token_ids) if child is not None else None
         return (blocks, num_shared) if blocks else ([], 0)
 
-    def _chains(self, found: Sequence, data: bytes) -> list[_Chain]:
+    def _chains(
+        self, found: Sequence, data: bytes, known: SequenceOf[SequenceOf[bytes]] | None = None
+    ) -> list[_Chain]:
         """Return a chain per group, told which of its blocks can be had."""
-        size = self._groups.block_size
-        start = found.length // size
-        chains: list[_Chain] = []
-        for table in found.tables:
-            salt, parent = table.memory.salt, table.tip(start)
-            hashes = list(chain_hashes(data, size, salt, start=start, parent=parent))
-            chains.append(_Chain(table, start, hashes, data))
+        start = found.length // self._groups.block_size
+        if known is None:
+            hashes = [self._hashes(table, data, start) for table in found.tables]
+        else:
+            hashes = [list(of_group[start:]) for of_group in known]
+        chains = [
+            _Chain(table, start, of_group, data)
+            for table, of_group in zip(found.tables, hashes, strict=True)
+        ]
         missing = [
             h for chain in chains for h in chain.hashes if chain.table.memory.find(h) is None
         ]
@@ -173,6 +180,11 @@ class Attacher:
         for chain in chains:
             chain.lost = {at for at, h in enumerate(chain.hashes, chain.start) if h in lost}
         return chains
+
+    def _hashes(self, table: BlockTable, data: bytes, start: int) -> list[bytes]:
+        """Return the hashes of the full blocks of data from block start on."""
+        size, salt, parent = self._groups.block_size, table.memory.salt, table.tip(start)
+        return list(chain_hashes(data, size, salt, start=start, parent=parent))
 
     def _own(self, chain: _Chain, end: int) -> bool:
         """Become an owner of all that is needed up to ``end``; False when some of it is lost."""
@@ -203,6 +215,9 @@ class Attacher:
 
 def _reach(chains: SequenceOf[_Chain]) -> int:
     """Return the most full blocks for which every group has, or can have, what it needs."""
+    start, most = chains[0].start, chains[0].end
+    if all(chain.lost.isdisjoint(chain.needed(most)) for chain in chains):
+        return most
     last_lost: list[list[int]] = []
     for chain in chains:
         # last_lost[i][k]: the last lost block before block start + k.
@@ -210,8 +225,7 @@ def _reach(chains: SequenceOf[_Chain]) -> int:
         for at in range(chain.start, chain.end):
             before.append(at if at in chain.lost else before[-1])
         last_lost.append(before)
-    start = chains[0].start
-    for end in range(chains[0].end, start, -1):
+    for end in range(most, start, -1):
         if all(
             before[end - start] < chain.needed(end).start
             for chain, before in zip(chains, last_lost, strict=True)

@@ -25,7 +25,7 @@ DEFAULT_CONTEXT_LENGTH = 8192
 STATES_SHARE = 8
 # What a new process has the system provide where conversations are stored: they are brought back
 # at more than the speed at which many systems hand out fresh memory.
-PREPARED_BYTES = 128 << 20
+PREPARED_BYTES = 256 << 20
 
 
 def build_memory(

@@ -109,7 +109,7 @@ class Restorer:
         num_settled = body.num_places - body.num_tail_tokens
         settled = body.token_ids[: num_settled * TOKEN_BYTES]
         found.num_pinned = body.num_pinned
-        brought = Attacher(self._groups, self._reader).extend(found, settled)
+        brought = Attacher(self._groups, self._reader).extend(found, settled, body.hashes)
         if found.length < num_settled or body.num_tail_tokens == 0:
             return brought
         if not self._groups.reserve([(found, body.num_places)]):
