@@ -7,7 +7,7 @@ first one to take makes the model run for everyone who has submitted by then.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.config import MAX_COMPLETIONS
 from engine.memory.interface import Memory
@@ -21,7 +21,11 @@ MAX_ROWS = MAX_COMPLETIONS
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """logits: (V,) of a log's last token. seconds: of the pass, which had num_rows rows."""
+    """What became of a log's last token.
+
+    logits: (V,), overwritten by the next pass once they were taken. seconds: of the pass, which had
+    num_rows rows.
+    """
 
     logits: Logits
     seconds: float
@@ -86,9 +90,14 @@ class Decoder:
         token_ids = [session.token_ids[-1] for session in batch]
         positions = [len(session.token_ids) - 1 for session in batch]
         view = self.memory.step(rows)
-        logits = self._runner.forward_batch(token_ids, positions, view, range(len(batch)))
+        logits = self._runner.forward_last(token_ids, positions, view, keep=self._keep_logits)
         for (sequence, _), token in zip(rows, token_ids, strict=True):
             self.memory.commit(sequence, (token,))
         seconds = time.perf_counter() - started
         for row, session in enumerate(batch):
             self._decoded[session] = Decoded(logits[row], seconds, len(batch))
+
+    def _keep_logits(self) -> None:
+        """Copy the logits that nobody has taken yet, before a pass overwrites them."""
+        for session, decoded in self._decoded.items():
+            self._decoded[session] = replace(decoded, logits=decoded.logits.copy())

@@ -70,6 +70,7 @@ class NativeRunner:
         self._buffers = Buffers(model, max_rows)
         self._context = self._make_context(block_size=1)
         self._packed = Packed(model, self._context, is_cancelled)
+        self._keep: Callable[[], None] | None = None
         self._program: Program | None = None
         self._layout: tuple[object, ...] = ()
 
@@ -103,7 +104,40 @@ class NativeRunner:
 
         token_ids, positions: (T,), T at most max_rows. view: of attention memory.
         """
+        return self._run(token_ids, positions, view, logit_rows).copy()
+
+    def forward_last(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        *,
+        keep: Callable[[], None],
+    ) -> Logits:
+        """Evaluate one token of each sequence (B,); return the logits (B, V).
+
+        keep: called before the next pass overwrites them.
+        """
+        logits = self._run(token_ids, positions, view, range(len(token_ids)))
+        self._keep = keep
+        return logits
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._context.close()
+
+    def _run(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        logit_rows: Sequence[int],
+    ) -> Logits:
+        """Evaluate a placed batch; return logits that the next pass overwrites."""
         assert 0 < len(token_ids) <= self.max_rows
+        keep, self._keep = self._keep, None
+        if keep is not None:
+            keep()
         native = cast("NativeStepView", view)
         program = self._prepare(native)
         ids = np.array(token_ids, np.int32)
@@ -114,10 +148,6 @@ class NativeRunner:
         self._count_looked_up(len(ids))
         return self._logits(len(rows))
 
-    def close(self) -> None:
-        """Stop the threads."""
-        self._context.close()
-
     def _count_looked_up(self, num_tokens: int) -> None:
         self._num_looked_up += num_tokens
         if self._num_looked_up >= _RELEASE_AFTER_TOKENS:
@@ -125,11 +155,11 @@ class NativeRunner:
             self._num_looked_up = 0
 
     def _logits(self, num_rows: int) -> Logits:
-        """Copy the logits out of the buffer, scaled and capped as the model wants."""
+        """Return the logits, scaled and capped as the model wants; else the buffer itself."""
         config = self._model.config
-        logits: Logits = self._buffers.logits[:num_rows].astype(np.float32)
+        logits: Logits = self._buffers.logits[:num_rows].view(np.float32)
         if config.logit_scale is not None:
-            logits /= np.float32(config.logit_scale)
+            logits = logits / np.float32(config.logit_scale)
         if config.final_logit_softcapping is not None:
             cap = np.float32(config.final_logit_softcapping)
             logits = np.tanh(logits / cap) * cap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -39,6 +39,20 @@ class Runner(Protocol):
         """Evaluate a placed batch; return the logits (B, V) of its rows logit_rows.
 
         token_ids, positions: (T,).
+        """
+        ...
+
+    def forward_last(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        *,
+        keep: Callable[[], None],
+    ) -> Logits:
+        """Evaluate one token of each sequence (B,); return the logits (B, V).
+
+        keep: called before they are overwritten, if they ever are.
         """
         ...
 
@@ -79,6 +93,17 @@ class TorchRunner:
         )
         logits: Logits = self._model(ids, at, view, rows).cpu().numpy()
         return logits
+
+    def forward_last(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        view: StepView,
+        *,
+        keep: Callable[[], None],
+    ) -> Logits:
+        """Evaluate one token of each sequence (B,); return logits (B, V) that stay as they are."""
+        return self.forward_batch(token_ids, positions, view, range(len(token_ids)))
 
     def close(self) -> None:
         """Nothing is held that the garbage collector does not give back."""

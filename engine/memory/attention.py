@@ -111,12 +111,13 @@ class PagedAttentionMemory:
         """Reserve room for n more tokens of each sequence; False, and no change, when full."""
         self._writer.collect()
         assert len({sequence for sequence, _ in batch}) == len(batch), "a sequence twice"
-        return self._groups.reserve(
-            [
-                (self._sequences[sequence], self._sequences[sequence].length + num_tokens)
-                for sequence, num_tokens in batch
-            ]
-        )
+        wanted = [
+            (found := self._sequences[sequence], found.length + num_tokens)
+            for sequence, num_tokens in batch
+        ]
+        if all([num_tokens <= found.num_reserved for found, num_tokens in wanted]):
+            return True
+        return self._groups.reserve(wanted)
 
     def step(self, batch: SequenceOf[tuple[SequenceId, int]]) -> PagedStepView:
         """Return the view for a forward pass over the tokens just allocated."""

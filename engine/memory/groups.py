@@ -25,6 +25,9 @@ class Groups:
     def __init__(self, memories: SequenceOf[GroupMemory], block_size: int) -> None:
         self.memories = memories
         self.block_size = block_size
+        self._is_plain = all(
+            memory.packed is None and memory.group.window is None for memory in memories
+        )
 
     def new_sequence(self, prefix: Prefix | None = None) -> Sequence:
         """Return an empty sequence; one with a prefix must be filled with it next."""
@@ -69,14 +72,18 @@ class Groups:
                 _undo(before)
                 return False
         for found, num_tokens in wanted:
-            found.num_reserved = max(found.num_reserved, num_tokens)
+            room = self.num_blocks(num_tokens) * self.block_size
+            found.num_reserved = max(found.num_reserved, room)
         return True
 
     def seal_full(self, found: Sequence) -> None:
         """Seal every full block that is still open."""
         size = self.block_size
+        num_full = found.length // size
+        if self._is_plain and all([table.num_settled == num_full for table in found.tables]):
+            return
         for table in found.tables:
-            for at in range(len(table.hashes), found.length // size):
+            for at in range(len(table.hashes), num_full):
                 table.seal_next(found.token_bytes(at * size, (at + 1) * size))
         settle(found)
         self.leave_window(found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import BLOCK_SIZES
 from engine.memory.block_pool import share_blocks
@@ -16,6 +16,9 @@ from engine.memory.prefix_index import ROOT, TOKEN_BYTES, chain_hash
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as TokenSequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from engine.memory.block_pool import Block, BlockPool
     from engine.memory.interface import AttentionGroup
@@ -80,6 +83,18 @@ class GroupMemory:
         return found
 
 
+class BlockAddresses(NamedTuple):
+    """Where blocks from ``first`` on lie, which is asked for at every step and seldom changes.
+
+    pointers: (N,) int64 and is_packed: (N,) uint8, as in ``NativeTable``.
+    """
+
+    first: int
+    blocks: list[Block]
+    pointers: npt.NDArray[np.int64]
+    is_packed: npt.NDArray[np.uint8]
+
+
 @dataclass(slots=True)
 class BlockTable:
     """The blocks of one sequence in one group.
@@ -88,6 +103,8 @@ class BlockTable:
     hashes: of the full blocks, those given up included, which come first; at most one block that is
     not full follows, the tail, then reserved ones. num_settled: how many of the full ones are in
     their final codec. root: parent of the first block; another one where the blocks are derived.
+    addresses: those last asked for, by part of the blocks; whoever uses them looks whether they are
+    still those of the same blocks. They hold on to no block that was given up.
     """
 
     memory: GroupMemory
@@ -96,6 +113,7 @@ class BlockTable:
     num_settled: int = 0
     num_given_up: int = 0
     root: bytes = ROOT
+    addresses: dict[int, BlockAddresses] = field(default_factory=dict, compare=False)
 
     @property
     def num_blocks(self) -> int:
@@ -116,6 +134,7 @@ class BlockTable:
         """Put another block with the same content in the place of one."""
         assert at >= self.num_given_up
         self.blocks[at - self.num_given_up] = block
+        self.addresses.clear()
 
     def is_reachable(self, num_tokens: int) -> bool:
         """Tell whether everything is held that the tokens after the first num_tokens see."""
@@ -128,6 +147,7 @@ class BlockTable:
         for block in self.blocks[:count]:
             block.pool.release(block)
         del self.blocks[:count]
+        self.addresses.clear()
         self.num_given_up += count
 
     def append_given_up(self, block_hash: bytes) -> None:
@@ -154,6 +174,7 @@ class BlockTable:
 
     def cut(self, num_blocks: int) -> None:
         """Give up every block from num_blocks on, the last one first."""
+        self.addresses.clear()
         while self.blocks and self.num_blocks > num_blocks:
             block = self.blocks.pop()
             block.pool.release(block)

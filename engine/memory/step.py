@@ -16,6 +16,7 @@ from engine.memory.attend import attend_fused, attend_plain, causal_bias
 from engine.memory.gathering import KEYS, VALUES, Gathered, pieces_of, put_mixed
 from engine.memory.interface import NativeLayout, NativeTable
 from engine.memory.quantize import rotate
+from engine.memory.sequence import BlockAddresses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ class _SliceStep:
 
     def __init__(self, piece: BatchSlice, table: BlockTable, part: int, scratch: Scratch) -> None:
         pool = table.memory.pool
+        self._table = table
         self._part = part
         self._exact = pool.layout
         self._layout = pool.parts[part].layout
@@ -76,14 +78,20 @@ class _SliceStep:
 
     def native_table(self) -> NativeTable:
         """Return the addresses of the slabs; those before the window are not looked at."""
+        known = self._table.addresses.get(self._part)
+        if known is None or known.first != self._first_block or known.blocks != self._blocks:
+            known = self._table.addresses[self._part] = self._addresses()
+        return NativeTable(known.pointers, known.is_packed, self.first_position, self.end)
+
+    def _addresses(self) -> BlockAddresses:
         exact, part, before = self._exact, self._part, [0] * self._first_block
         pointers = [*before, *(block.addresses[part] for block in self._blocks)]
         is_packed = [*before, *(block.layout is not exact for block in self._blocks)]
-        return NativeTable(
+        return BlockAddresses(
+            self._first_block,
+            self._blocks,
             np.array(pointers, np.int64),
             np.array(is_packed, np.uint8),
-            self.first_position,
-            self.end,
         )
 
     @cached_property

@@ -101,6 +101,9 @@ class _Tagged:
         if self._may_open and not self._pending.strip():
             return False
         markers = self._markers()
+        if not markers and not self._may_open:
+            pieces += self.flush()
+            return False
         found = [(at, m) for m in markers if (at := self._pending.find(m)) >= 0]
         if self._may_open and self._is_opening_possible():
             return self._take_opening()
@@ -197,6 +200,8 @@ class _Harmony:
 
 def _joined(pieces: Pieces) -> Pieces:
     """Join neighbours of one channel."""
+    if len(pieces) < 2:
+        return pieces
     result: Pieces = []
     for channel, text in pieces:
         if result and result[-1][0] is channel:

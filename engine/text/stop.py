@@ -28,6 +28,8 @@ class StopMatcher:
 
         The longest end that may begin a stop string is held back for the next piece.
         """
+        if not self._stop:
+            return text, False
         text = self._pending + text
         found = [position for stop in self._stop if (position := text.find(stop)) >= 0]
         if found:

@@ -137,6 +137,20 @@ def test_greedy_replies_of_a_real_model_are_those_of_one_alone(load, smollm2_pat
     assert {reply.token_ids for reply in replies.values()} == {expected}
 
 
+def test_what_else_is_evaluated_leaves_waiting_replies_alone(load):
+    """The logits of replies that have not had their turn yet outlive the passes in between."""
+    asked = request(LONG, sampling=DRAWN)
+    expected = finished(load().generate_batch(asked, 3))
+    engine = load()
+    probe = engine.probe()
+    events: list[BatchEvent] = []
+    for event in engine.generate_batch(asked, 3):
+        events.append(event)
+        probe.release(probe.read([1, 2, 3]))
+    found = finished(events)
+    assert [found[at].token_ids for at in range(3)] == [expected[at].token_ids for at in range(3)]
+
+
 def test_the_prompt_is_read_once(load):
     engine = load()
     events = list(engine.generate_batch(request(LONG), 4))
