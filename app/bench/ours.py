@@ -118,7 +118,10 @@ class Ours:
         }
 
     def written(self, *, conversation: str) -> Mapping[str, Any]:
-        """Return the bytes of blocks written so far, and the tokens stored of a conversation."""
+        """Return the bytes of blocks written so far, and what a conversation's manifest holds.
+
+        body_bytes: of its tail, its log and its tokens, beside the blocks.
+        """
         assert self._store is not None
         self._store.flush(60.0)
         found, fingerprint = self._loaded.breakdown(), self._loaded.info.fingerprint
@@ -126,6 +129,7 @@ class Ours:
         return {
             "bytes": self._store.bytes_written,
             "tokens": manifest.num_tokens,
+            "body_bytes": len(manifest.body),
             "block_size": found.block_size,
             "block_bytes": found.bytes_per_token * found.block_size,
         }

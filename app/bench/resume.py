@@ -97,7 +97,10 @@ def _measure(options: ResumeOptions, home: str, length: int, codec: str) -> tupl
 
 
 def _parts(restored: Sequence[Answer]) -> dict[str, Any]:
-    """Return what bringing back and reading the rest took, and how fast bytes came back."""
+    """Return what bringing back and reading the rest took, and how fast bytes came back.
+
+    Those of the blocks, and of the manifest, which has the newest tokens' keys and values in it.
+    """
     restore_ms = median(answer["restore_ms"] for answer in restored)
     num_bytes = restored[-1]["restored_bytes"]
     return {
@@ -176,7 +179,9 @@ def _restart(
     with _load(options, home, codec) as ours:
         if is_prefetched:
             ours.ask("bring_back", conversation=CONVERSATION)
-        return _continue(ours, messages)
+        answer = _continue(ours, messages)
+        manifest_bytes = ours.ask("written", conversation=CONVERSATION)["body_bytes"]
+        return {**answer, "restored_bytes": answer["restored_bytes"] + manifest_bytes}
 
 
 def _continue(ours: BenchProcess, messages: Messages) -> Answer:

@@ -44,6 +44,11 @@ class _ManifestRow(NamedTuple):
     body_size: Any
 
 
+# Of hashes in one query; more parameters are refused by SQLite before 3.32.
+_CHUNK = 500
+# Of payloads read in one go: what is still in the processor's cache when the engine copies it.
+_BATCH_BYTES = 512 << 10
+
 _BLOCKS = f"SELECT {', '.join(_BlockRow._fields)} FROM blocks"
 _MANIFESTS = f"SELECT {', '.join(_ManifestRow._fields)} FROM manifests"
 _BRANCHES = (
@@ -51,18 +56,11 @@ _BRANCHES = (
 )
 
 
-# Of hashes in one query; more parameters are refused by SQLite before 3.32.
-_CHUNK = 500
-# Of payloads read in one go: what is still in the processor's cache when the engine copies it.
-_BATCH_BYTES = 1 << 20
-
-
 def existing(
     connection: Connection, fingerprint: bytes, hashes: Iterable[bytes]
 ) -> dict[bytes, int]:
     """Return hash -> row id of those that are stored."""
-    rows = _rows(connection, "SELECT hash, id FROM blocks", fingerprint, list(hashes))
-    return {key: block_id for key, block_id in rows}
+    return dict(_rows(connection, "SELECT hash, id FROM blocks", fingerprint, list(hashes)))
 
 
 def read_blocks(

@@ -19,7 +19,7 @@ from app.errors import (
     DatabaseUnavailableError,
 )
 from app.events import Notice
-from app.store.kv_database import PAGE_SIZE, KVDatabase, free_bytes
+from app.store.kv_database import KVDatabase, free_bytes, page_bytes
 from app.store.kv_eviction import EvictionOrder, Limit, make_room
 from app.store.kv_queue import Command, Item, WriteQueue, deadline_after
 from app.store.kv_removal import sweep
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _IDLE_S = 2.0
 # Of the time to close, what is left for a statement to notice that it was interrupted.
 _LAST_S = 0.2
-_VACUUM_PAGES = 256
+_VACUUM_BYTES = 16 << 20
 _MAX_UNEXPECTED = 3
 # The last bytes of a disk belong to the conversations themselves.
 _DISK_RESERVE_BYTES = 64 << 20
@@ -118,9 +118,9 @@ class KVWriter:
     def give_back(self, spare_bytes: int) -> None:
         """Shrink the file until at most spare_bytes of it are free pages and it is in budget."""
         self._database.checkpoint()
-        while not self._queue.is_closed and self._excess_pages(spare_bytes) > 0:
+        while not self._queue.is_closed and (excess := self._excess_bytes(spare_bytes)) > 0:
             before = self._database.file_bytes()
-            self._database.vacuum(min(_VACUUM_PAGES, self._excess_pages(spare_bytes)))
+            self._database.vacuum(min(_VACUUM_BYTES, excess))
             if not self._database.checkpoint() or self._database.file_bytes() >= before:
                 break
 
@@ -138,11 +138,13 @@ class KVWriter:
     def _limit(self) -> Limit:
         return Limit(self.budget_bytes, self.eviction_order)
 
-    def _excess_pages(self, spare_bytes: int) -> int:
+    def _excess_bytes(self, spare_bytes: int) -> int:
+        """Return how many bytes of free pages are too many."""
         with self._database.reading() as connection:
-            free = free_bytes(connection)
+            free, page = free_bytes(connection), page_bytes(connection)
         over_budget = self._database.file_bytes() - self.budget_bytes
-        return min(free, max(free - spare_bytes, over_budget + PAGE_SIZE)) // PAGE_SIZE
+        # Rounded up, what is over budget; rounded down, what may stay.
+        return min(free, max(free - spare_bytes, over_budget + page)) // page * page
 
     def _run(self) -> None:
         while True:

@@ -118,12 +118,12 @@ def put_manifest(connection: Connection, manifest: Manifest) -> int:
     conditions = [manifests.c[name] == value for name, value in key.items()]
     found = connection.execute(select(manifests.c.id).where(*conditions)).scalar()
     if found is None:
-        result = connection.execute(insert(manifests).values(**key, **values))
-        found = result.lastrowid
-        connection.execute(insert(bodies).values(id=found, body=manifest.body))
-        return found
-    connection.execute(update(manifests).where(manifests.c.id == found).values(**values))
-    connection.execute(update(bodies).where(bodies.c.id == found).values(body=manifest.body))
+        found = connection.execute(insert(manifests).values(**key, **values)).lastrowid
+    else:
+        connection.execute(update(manifests).where(manifests.c.id == found).values(**values))
+        # Deleted first: an update would fill other pages before it frees those of the old body.
+        connection.execute(delete(bodies).where(bodies.c.id == found))
+    connection.execute(insert(bodies).values(id=found, body=manifest.body))
     return int(found)
 
 

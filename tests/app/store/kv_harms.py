@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-PAGE = 65_536
+from app.store.kv_database import PAGE_SIZE
+
 Harm = Callable[[Path, random.Random], None]
 
 
@@ -16,8 +17,8 @@ def flip(path: Path, dice: random.Random) -> None:
     data = bytearray(path.read_bytes())
     for _ in range(dice.choice([1, 8, 200])):
         # Most of the file is payload; the structure lies at the heads of its pages.
-        page = dice.randrange(len(data) // PAGE) * PAGE
-        at = page + dice.randrange(dice.choice([100, 2_000, PAGE]))
+        page = dice.randrange(len(data) // PAGE_SIZE) * PAGE_SIZE
+        at = page + dice.randrange(dice.choice([100, 2_000, PAGE_SIZE]))
         data[at] = dice.randrange(256)
     path.write_bytes(data)
 
@@ -29,9 +30,9 @@ def truncate(path: Path, dice: random.Random) -> None:
 
 def swap_pages(path: Path, dice: random.Random) -> None:
     data = bytearray(path.read_bytes())
-    first, second = (dice.randrange(len(data) // PAGE) * PAGE for _ in range(2))
-    one, two = data[first : first + PAGE], data[second : second + PAGE]
-    data[first : first + PAGE], data[second : second + PAGE] = two, one
+    first, second = (dice.randrange(len(data) // PAGE_SIZE) * PAGE_SIZE for _ in range(2))
+    one, two = data[first : first + PAGE_SIZE], data[second : second + PAGE_SIZE]
+    data[first : first + PAGE_SIZE], data[second : second + PAGE_SIZE] = two, one
     path.write_bytes(data)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from app.store.kv_database import PAGE_SIZE
 from app.store.kv_store import KVStore
 from app.store.kv_writes import cost_of
 from engine.memory.storage import StoredBlock
@@ -21,7 +22,6 @@ BUDGET_BYTES = int(os.environ.get("REPRISE_BUDGET_MB", "4")) << 20
 BLOCK_BYTES = max(100_000, BUDGET_BYTES // 400)
 TIMES_WRITTEN = 10
 NUM_CHATS = 12
-PAGE = 65_536
 
 
 def test_the_file_never_exceeds_its_budget_by_more_than_a_transaction(tmp_path):
@@ -48,7 +48,7 @@ def test_the_file_never_exceeds_its_budget_by_more_than_a_transaction(tmp_path):
     print(f"{peak / BUDGET_BYTES:.3f} of the budget at most, {transaction:,} bytes written at once")
     assert transaction <= 2.5 * largest
     assert max(file for file, _ in sizes) <= BUDGET_BYTES + largest
-    assert peak <= BUDGET_BYTES + transaction + 8 * PAGE
+    assert peak <= BUDGET_BYTES + transaction + 8 * PAGE_SIZE
     assert store.used_bytes() <= BUDGET_BYTES
     assert store.close(60)
 

@@ -57,8 +57,10 @@ def exercise(store: KVStore) -> None:
     for number in range(5):
         store.submit(job(f"new{number}", chain(f"n{number}", 3, size=20_000), done=outcomes))
         assert store.flush(20)
-    store.forget("a")
-    assert store.flush(20)
+        if number == 2:
+            # Where this comes upon the damage, what was written so far goes with the file.
+            store.forget("a")
+            assert store.flush(20)
     assert len(outcomes) == 5
     assert outcomes[-1]
     assert len(list(store.read_blocks(FINGERPRINT, hashes(chain("n4", 3, size=20_000))))) == 3

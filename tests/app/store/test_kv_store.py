@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 import pytest
 
 from app.errors import DatabaseFullError
-from app.store import kv_writer, kv_writes
+from app.store import kv_database, kv_writer, kv_writes
 from app.store.kv_queue import WriteQueue
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
@@ -18,6 +18,7 @@ from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
 
 MIB = 1 << 20
+_SHRINKS = "PRAGMA auto_vacuum = INCREMENTAL"
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
 
@@ -55,6 +56,37 @@ def test_what_was_submitted_is_read_back_after_reopening(tmp_path):
     assert store.read_manifests(b"other model", "c") == []
     assert not store.existing(b"other model", hashes(blocks))
     store.close()
+
+
+def test_a_file_of_larger_pages_stays_in_use(tmp_path, monkeypatch, notices):
+    path, blocks = tmp_path / "kv.db", chain("a", 8)
+    with monkeypatch.context() as former:
+        former.setattr(kv_database, "_BEFORE_TABLES", ("PRAGMA page_size = 65536", _SHRINKS))
+        store = KVStore(path, 64 * MIB)
+        store.submit(job("c", blocks[:6]))
+        assert store.close()
+    store = KVStore(path, 64 * MIB, on_notice=notices.append)
+    store.submit(job("c", blocks, new=blocks[6:]))
+    store.flush(10)
+    assert read(store, blocks) == blocks
+    before = store.used_bytes()
+    store.forget("c")
+    store.compact()
+    assert store.used_bytes() < before / 2
+    assert store.close()
+    assert not notices
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA page_size").fetchone() == (65536,)
+
+
+def test_a_state_written_again_takes_no_more_room(tmp_path):
+    store, blocks = KVStore(tmp_path / "kv.db", 64 * MIB), chain("a", 2)
+    for at in range(3):
+        store.submit(job("c", blocks, body=bytes([at]) * MIB))
+        store.flush(10)
+    assert store.close()
+    with closing(sqlite3.connect(tmp_path / "kv.db")) as connection:
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
 
 
 def test_blocks_are_yielded_in_the_order_asked_for_without_missing_ones(store):
