@@ -80,6 +80,16 @@ struct Packed {
     }
 };
 
+// The same where neighbouring tiles are multiplied at once: what follows each is in another place.
+template <class Q>
+struct PackedBeside : Packed<Q> {
+    int64_t ahead;
+    RP_INLINE_MEMBER void next() {
+        prefetch_once(this->p + ahead, Layout<Q>::kGroup);
+        this->p += Layout<Q>::kGroup;
+    }
+};
+
 template <class Q>
 struct Unpacked {
     static constexpr int kOffset = 0;
@@ -255,8 +265,30 @@ static Unpacked<Q> unpack_tile(const uint8_t* p, int64_t groups, uint8_t* scratc
     return result;
 }
 
-// Fewer rows than this do not pay for writing the unpacked weights down.
-constexpr int64_t kUnpackRows = 12;
+// Fewer rows than this do not pay for writing the unpacked weights down: they are unpacked in
+// registers, for kBatchRows rows at a time.
+constexpr int64_t kUnpackRows = 25;
+constexpr int kBatchRows = 4;
+
+// Rows from first on, in blocks of M, then of half as many.
+template <class Q, int M, int N, class Source>
+static void multiply_blocks(const Source (&sources)[N], const RpMatrix& matrix, const RpActs& acts,
+                            int64_t tile, int64_t first, int64_t rows) {
+    for (; first + M <= rows; first += M) multiply_rows<Q, M>(sources, matrix, acts, tile, first);
+    if constexpr (M > 1) multiply_blocks<Q, M / 2>(sources, matrix, acts, tile, first, rows);
+}
+
+// Two neighbouring tiles: every activation is loaded once for both.
+template <class Q>
+static void multiply_two(const RpMatrix& matrix, const RpActs& acts, int64_t tile, int64_t rows) {
+    const int64_t tile_bytes = acts.width / 32 * Layout<Q>::kGroup;
+    PackedBeside<Q> sources[2];
+    each<2>([&](auto n) RP_LAMBDA {
+        sources[n].p = matrix.data + (tile + n) * tile_bytes;
+        sources[n].ahead = 2 * tile_bytes;
+    });
+    multiply_blocks<Q, kBatchRows>(sources, matrix, acts, tile, 0, rows);
+}
 
 template <class Q, int N>
 static void multiply_unpacked(const RpMatrix& matrix, const RpActs& acts, int64_t tile,
@@ -281,9 +313,16 @@ static void multiply(const RpMatrix& matrix, const RpActs& acts, int64_t tile, i
         return;
     }
     const int64_t tile_bytes = acts.width / 32 * Layout<Q>::kGroup;
+    constexpr bool kIsWide = Q::kBits == 8;  // two tiles would not stay in registers
+    if constexpr (!kIsWide) {
+        if (rows >= kBatchRows) prefetch_once(matrix.data + tile * tile_bytes, 2 * tile_bytes);
+        for (; rows >= kBatchRows && tile + 2 <= end; tile += 2)
+            multiply_two<Q>(matrix, acts, tile, rows);
+    }
     for (; tile < end; ++tile) {
         const Packed<Q> source[1] = {{matrix.data + tile * tile_bytes}};
-        multiply_all<Q, 4>(source, matrix, acts, tile, rows);
+        multiply_blocks<Q, kIsWide ? 2 * kBatchRows : kBatchRows>(source, matrix, acts, tile, 0,
+                                                                  rows);
     }
 }
 
@@ -323,12 +362,14 @@ RP_INLINE int64_t rows_of(const RpLinear& args, const RpStep& step) {
     return args.is_logit_rows ? step.num_logit_rows : step.num_rows;
 }
 
-// Neighbouring tiles that one thread takes at once; a multiple of kTiles. Few where many rows
-// make a tile long: what one thread does alone at the end costs the other threads.
+// Neighbouring tiles that one thread takes at once; a multiple of kTiles, even for some rows. Few
+// where many rows make a tile long: what one thread does alone at the end costs the other threads.
 RP_INLINE int64_t tiles_per_piece(const RpLinear& args, const rp::Worker& worker) {
-    const int64_t pieces = rows_of(args, *worker.step) < kUnpackRows ? 8 : 32;
+    const int64_t rows = rows_of(args, *worker.step);
+    const int64_t least = rows < kBatchRows ? kTiles : 2 * kTiles;
+    const int64_t pieces = rows < 2 * kBatchRows ? 8 : 32;
     const int64_t fair = num_tiles(args) / (pieces * worker.num_threads);
-    return fair < kTiles ? kTiles : fair > 64 ? 64 : fair / kTiles * kTiles;
+    return fair < least ? least : fair > 64 ? 64 : fair / least * least;
 }
 
 static int64_t count_linear(const void* pointer, const rp::Worker& worker) {

@@ -8,6 +8,8 @@ namespace {
 constexpr int32_t kQueryRows = 128;
 constexpr int64_t kLeastKeys = 128;
 constexpr int kMostSplits = 64;
+// Fewer rows behind a common prefix are attended one by one.
+constexpr int32_t kSharedRows = 4;
 
 int32_t rows_of(const RpSlice& slice) { return slice.end - slice.start; }
 
@@ -128,7 +130,7 @@ int64_t PlanBuilder::shared_keys(const RpSlice* slices, int32_t num_slices) cons
         common = same;
     }
     const int64_t keys = static_cast<int64_t>(common) * shape_.block_size;
-    return keys >= kLeastKeys && rows >= kDenseRows ? keys : 0;
+    return keys >= kLeastKeys && rows >= kSharedRows ? keys : 0;
 }
 
 }  // namespace rp

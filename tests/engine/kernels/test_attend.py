@@ -111,6 +111,7 @@ def test_decode_beside_prefill(isa: KernelInfo) -> None:
 
 
 @pytest.mark.parametrize("shared", [128, 512])
-def test_shared_prefix(isa: KernelInfo, shared: int) -> None:
-    sequences = tuple((shared + 5 * i, 1) for i in range(12))
+@pytest.mark.parametrize("num_sequences", [2, 4, 12])
+def test_shared_prefix(isa: KernelInfo, shared: int, num_sequences: int) -> None:
+    sequences = tuple((shared + 5 * i, 1) for i in range(num_sequences))
     check(Case(sequences, shared=shared), isa)

@@ -123,10 +123,12 @@ def test_zero_activations_give_zero(context: Context) -> None:
     assert not multiply(context, "Q4_1", raw, np.zeros((2, 64), np.float32)).any()
 
 
-def test_rows_do_not_depend_on_their_batch(context: Context) -> None:
-    raw = random_bytes("Q4_1", 24, 256, seed=3)
-    x = np.random.default_rng(0).standard_normal((13, 256)).astype(np.float32)
-    whole = multiply(context, "Q4_1", raw, x)
-    for row in range(13):
-        alone = multiply(context, "Q4_1", raw, np.ascontiguousarray(x[row : row + 1]))
+@pytest.mark.parametrize("name", ["Q4_1", "Q5_K", "Q6_K", "Q8_0"])
+@pytest.mark.parametrize("num_tokens", [6, 13, 30])
+def test_rows_do_not_depend_on_their_batch(context: Context, name: str, num_tokens: int) -> None:
+    raw = random_bytes(name, 72, 256, seed=3)
+    x = np.random.default_rng(0).standard_normal((num_tokens, 256)).astype(np.float32)
+    whole = multiply(context, name, raw, x)
+    for row in range(num_tokens):
+        alone = multiply(context, name, raw, np.ascontiguousarray(x[row : row + 1]))
         np.testing.assert_array_equal(whole[row], alone[0])
