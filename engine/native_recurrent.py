@@ -36,8 +36,8 @@ class StateBuffers:
     def __init__(self, model: Llama, state: StateConfig, rows: int) -> None:
         inner = state.inner_size
         self.projected = zeros((rows, inner * (2 if state.state_size else 3)))
-        self.mixed = QuantizedActs(rows, inner, has_floats=True)
-        self.scanned = QuantizedActs(rows, inner, has_floats=True)
+        self.mixed = QuantizedActs(rows, inner, has_floats=True, has_spans=False)
+        self.scanned = QuantizedActs(rows, inner, has_floats=True, has_spans=False)
         self.dt_bc = zeros((rows, state.time_step_rank + 2 * state.state_size))
         self.dt = zeros((rows, inner if state.state_size else 0))
         self.rank = QuantizedActs(rows, state.time_step_rank)

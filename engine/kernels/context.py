@@ -118,17 +118,20 @@ class HugeBytes:
 class QuantizedActs:
     """Room for activations (rows, width) as int16 in groups of 32, and as floats if wanted.
 
-    out: address of the floats, None without them.
+    has_spans: what writes them sees whole spans of columns, so that products of many rows may be
+    in fixed point. out: address of the floats, None without them.
     """
 
-    def __init__(self, rows: int, width: int, *, has_floats: bool = False) -> None:
+    def __init__(
+        self, rows: int, width: int, *, has_floats: bool = False, has_spans: bool = True
+    ) -> None:
         groups = width // GROUP_COLUMNS
         self.q = zeros((rows, width), np.int16)
         self.d = zeros((rows, groups))
         self.ds = zeros((rows, groups))
         self.sums = zeros((rows, groups, 2), np.int32)
         self.struct = Acts(
-            pointer(self.q), pointer(self.d), pointer(self.ds), pointer(self.sums), width
+            pointer(self.q), pointer(self.d), pointer(self.ds), pointer(self.sums), width, has_spans
         )
         self.floats = zeros((rows, width)) if has_floats else None
         self.out = None if self.floats is None else pointer(self.floats)

@@ -67,7 +67,7 @@ class Matrix(Structure):
 
 
 class Acts(Structure):
-    """Activations as int16 in groups of 32 columns."""
+    """Activations as int16 in groups of 32 columns; has_spans: see rp.h."""
 
     _fields_ = (
         ("q", c_void_p),
@@ -75,7 +75,7 @@ class Acts(Structure):
         ("ds", c_void_p),
         ("sums", c_void_p),
         ("width", c_int32),
-        ("reserved", c_int32),
+        ("has_spans", c_int32),
     )
 
 

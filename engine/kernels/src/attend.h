@@ -325,7 +325,7 @@ static void merge(const void* pointer, const rp::Worker& worker, int64_t row) {
     float* out = args.out ? args.out + row * width : reinterpret_cast<float*>(worker.scratch);
     for (int h = 0; h < args.num_heads; ++h)
         merge_head(args, worker, row, h, slots, out + h * args.head_dim);
-    if (args.acts) quantize_row(out, *args.acts, row);
+    if (args.acts) quantize_row(out, *args.acts, row, is_reading(worker, worker.step->num_rows));
 }
 
 }  // namespace RP_NS

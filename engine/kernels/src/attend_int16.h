@@ -21,12 +21,6 @@ constexpr int kLeastValueExponent = -40, kLargestValueExponent = 100;
 constexpr float kLeastNorm = 1e-15f;  // below it squares lose their precision: taken for 0
 constexpr float kLog2E = 1.44269504f;
 
-RP_INLINE float largest_of(const float* x, int n) {
-    F largest = fzero();
-    for (int i = 0; i < n; i += R) largest = fmaxv(largest, fabsv(fload(x + i)));
-    return fmaxh(largest);
-}
-
 // A row times up; which numbers are a pair does not matter, if it is the same for all rows.
 RP_INLINE void quantize_numbers(const float* x, int n, float up, int16_t* out) {
     const F scale = fset(up);

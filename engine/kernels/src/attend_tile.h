@@ -4,7 +4,6 @@
 
 namespace RP_NS {
 
-constexpr int kLanes = 3 * R;         // query rows of one dense product
 constexpr int kTileRows = 384;        // most query rows that share converted keys and values
 constexpr int kTileNumbers = 49152;   // and the most numbers of them: they must stay in the cache
 
@@ -55,26 +54,6 @@ static Tile lay_out_tile(uint8_t* scratch, int size) {
     return t;
 }
 
-// Element (r, i) of the left matrix is the pair at p + r * row + i * step.
-struct Operand {
-    const int16_t* p;
-    int64_t row, step;
-};
-
-// sum = four rows of a, (4, n) pairs, times b, (n, kLanes) pairs. What calls it is no part of
-// larger functions: there the sums would not all stay in registers.
-RP_INLINE void dense4(Operand a, const int16_t* b, int n, S (&sum)[12]) {
-    each<12>([&](auto j) RP_LAMBDA { sum[j] = szero(); });
-    for (int i = 0; i < n; ++i) {
-        H right[3];
-        each<3>([&](auto v) RP_LAMBDA { right[v] = hload(b + (3 * i + v) * 2 * R); });
-        each<4>([&](auto r) RP_LAMBDA {
-            const H left = hset(a.p + r * a.row + i * a.step);
-            each<3>([&](auto v) RP_LAMBDA { sum[3 * r + v] = sdot(sum[3 * r + v], left, right[v]); });
-        });
-    }
-}
-
 // One block of lanes and the keys that some row of it sees, padded to a multiple of four.
 struct Block {
     int index;
@@ -89,7 +68,7 @@ static RP_NOINLINE void tile_scores(const Tile& t, const Block& block) {
     const float* q_scale = t.q_scale + block.index * kLanes;
     for (int key = 0; key < block.keys; key += 4) {
         S sum[12];
-        dense4({t.k.keys + key * t.k.size, t.k.size, 2}, q, t.k.size / 2, sum);
+        dense<4>({t.k.keys + key * t.k.size, t.k.size, 2}, q, t.k.size / 2, sum);
         float* scores = t.scores + key * kLanes;
         const float *scale = t.k.key_scale + key, *log = t.k.value_log + key;
         each<12>([&](auto j) RP_LAMBDA {
@@ -105,7 +84,7 @@ static RP_NOINLINE void tile_values(const Tile& t, const Block& block, const F (
     float* out = t.out + static_cast<int64_t>(block.index) * t.k.size * kLanes;
     for (int i = 0; i < t.k.size; i += 4, out += 4 * kLanes) {
         S sum[12];
-        dense4({t.k.values + 2 * i, 2, 2 * t.k.size}, t.weights, block.keys / 2, sum);
+        dense<4>({t.k.values + 2 * i, 2, 2 * t.k.size}, t.weights, block.keys / 2, sum);
         each<12>([&](auto j) RP_LAMBDA {
             const F before = fmul(fload(out + j * R), old[j % 3]);
             fstore(out + j * R, ffma(fcvt(stotal(sum[j])), now[j % 3], before));

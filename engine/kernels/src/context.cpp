@@ -36,6 +36,19 @@ void pack_some(void* pointer, int) {
                    std::min(tiles, first + kRun), job.out);
 }
 
+template <class Rows>
+bool has_many_rows(const Rows& rows) {
+    return rows.end - rows.start >= kDenseRows;
+}
+
+// Whether every sequence has so many rows that they are attended and multiplied together.
+bool is_reading(const RpStep& step) {
+    if (step.num_groups > 0)
+        return std::all_of(step.slices[0], step.slices[0] + step.num_slices, has_many_rows<RpSlice>);
+    return step.num_cells > 0 &&
+           std::all_of(step.cells, step.cells + step.num_cells, has_many_rows<RpCell>);
+}
+
 }  // namespace
 
 Context::Context(const Table& table, const ContextSizes& sizes, const GroupShape* groups)
@@ -60,6 +73,7 @@ Worker Context::worker(int thread, const RpStep& step) {
     worker.partials = {sums_.data(), stats_.data()};
     worker.scratch = scratch_.data() + shift + thread * sizes_.scratch_bytes;
     worker.num_threads = pool_.num_threads();
+    worker.is_reading = is_reading(*step_);
     return worker;
 }
 

@@ -3,15 +3,34 @@
 
 namespace RP_NS {
 
-constexpr float kActsLimit = 32767.0f;
+constexpr float kLargestInt16 = 32767.0f;
 
-// One group of 32: q = round(x / d), d = max|x| / 32767. Eight bits would change one greedy token
-// in thirty; the price is about twice the time of the integer products.
-RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, int group) {
+// While rows are read, columns have one scale in spans of this many groups at most; the largest
+// number then.
+constexpr int kMostSpanGroups = 6;
+constexpr float kLargestAct = 5459.0f;
+
+// Groups of a span: as even as they go, the last one may have fewer.
+RP_INLINE int span_groups(int width) {
+    const int groups = width / 32, spans = (groups + kMostSpanGroups - 1) / kMostSpanGroups;
+    return (groups + spans - 1) / spans;
+}
+
+// Whether so many rows are read in fixed point.
+RP_INLINE bool is_reading(const rp::Worker& worker, int64_t rows) {
+    return worker.is_reading && rows >= rp::kDenseRows;
+}
+
+RP_INLINE float largest_of(const float* x, int n) {
     F largest = fzero();
-    for (int i = 0; i < 32; i += R) largest = fmaxv(largest, fabsv(fload(x + i)));
-    const float top = fmaxh(largest);
-    const float d = top / kActsLimit, inverse = top > 0.0f ? kActsLimit / top : 0.0f;
+    for (int i = 0; i < n; i += R) largest = fmaxv(largest, fabsv(fload(x + i)));
+    return fmaxh(largest);
+}
+
+// One group of 32: q = round(x / d), d = top / limit, where top >= max|x|.
+RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, int group, float top,
+                              float limit) {
+    const float d = top / limit, inverse = top > 0.0f ? limit / top : 0.0f;
     int16_t* q = acts.q + row * acts.width + 32 * group;
     int32_t sums[2];
     for (int half = 0; half < 2; ++half) {
@@ -30,8 +49,22 @@ RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, i
     acts.sums[2 * at + 1] = sums[1];
 }
 
-RP_INLINE void quantize_row(const float* x, const RpActs& acts, int64_t row) {
-    for (int g = 0; g < acts.width / 32; ++g) quantize_group(x + 32 * g, acts, row, g);
+// Groups first..last-1 of a row, x being the first one's: whole spans where rows are read. Eight
+// bits would change one greedy token in thirty.
+RP_INLINE void quantize_groups(const float* x, const RpActs& acts, int64_t row, int first, int last,
+                               bool is_reading) {
+    const bool has_spans = acts.has_spans && is_reading;
+    const int size = has_spans ? span_groups(acts.width) : 1;
+    const float limit = has_spans ? kLargestAct : kLargestInt16;
+    for (int span = first; span < last; span += size) {
+        const int end = span + size < last ? span + size : last;
+        const float top = largest_of(x, 32 * (end - span));
+        for (int g = span; g < end; ++g, x += 32) quantize_group(x, acts, row, g, top, limit);
+    }
+}
+
+RP_INLINE void quantize_row(const float* x, const RpActs& acts, int64_t row, bool is_reading) {
+    quantize_groups(x, acts, row, 0, acts.width / 32, is_reading);
 }
 
 static int64_t count_rows(const void*, const rp::Worker& worker) { return worker.step->num_rows; }
@@ -66,7 +99,7 @@ static void norm(const void* pointer, const rp::Worker& worker, int64_t row) {
     float* out =
         args.out ? args.out + row * args.width : reinterpret_cast<float*>(worker.scratch);
     norm_row(args, args.x + source * args.width, out);
-    if (args.acts) quantize_row(out, *args.acts, row);
+    if (args.acts) quantize_row(out, *args.acts, row, is_reading(worker, count_norm(pointer, worker)));
 }
 
 template <class T>
@@ -100,22 +133,24 @@ RP_INLINE F activate(F x, int activation) {
     return fmul(x, fsigmoid(inner));
 }
 
-constexpr int kGateColumns = 512;
+// Columns of one piece: two spans.
+RP_INLINE int gate_columns(const RpGate& args) { return 64 * span_groups(args.width); }
 
-RP_INLINE void gate_piece(const RpGate& args, int64_t row, int first, int last, float* scratch) {
+// is_reading: see quantize_groups.
+RP_INLINE void gate_piece(const RpGate& args, int64_t row, int first, int last, bool is_reading,
+                          float* scratch) {
     for (int i = first; i < last; i += R) {
         F y = activate(fload(args.gate + row * args.stride + i), args.activation);
         if (args.up) y = fmul(y, fload(args.up + row * args.stride + i));
         fstore(scratch + i - first, y);
         if (args.out) fstore(args.out + row * args.width + i, y);
     }
-    if (!args.acts) return;
-    for (int g = first / 32; g < last / 32; ++g)
-        quantize_group(scratch + 32 * g - first, *args.acts, row, g);
+    if (args.acts)
+        quantize_groups(scratch, *args.acts, row, first / 32, last / 32, is_reading);
 }
 
 RP_INLINE int64_t gate_pieces(const RpGate& args) {
-    return (args.width + kGateColumns - 1) / kGateColumns;
+    return (args.width + gate_columns(args) - 1) / gate_columns(args);
 }
 
 static int64_t count_gate(const void* pointer, const rp::Worker& worker) {
@@ -126,10 +161,11 @@ static int64_t count_gate(const void* pointer, const rp::Worker& worker) {
 static void gate(const void* pointer, const rp::Worker& worker, int64_t piece) {
     const RpGate& args = *static_cast<const RpGate*>(pointer);
     const int64_t pieces = gate_pieces(args);
-    const int first = static_cast<int>(piece % pieces) * kGateColumns;
-    const int end = first + kGateColumns;
+    const int first = static_cast<int>(piece % pieces) * gate_columns(args);
+    const int end = first + gate_columns(args);
     const int last = end < args.width ? end : args.width;
-    gate_piece(args, piece / pieces, first, last, reinterpret_cast<float*>(worker.scratch));
+    gate_piece(args, piece / pieces, first, last, is_reading(worker, worker.step->num_rows),
+               reinterpret_cast<float*>(worker.scratch));
 }
 
 }  // namespace RP_NS

@@ -126,6 +126,17 @@ RP_INLINE void hstore(int16_t* p, F first, F second) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), pairs);
 }
 
+RP_INLINE void hstore(int16_t* p, H v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+}
+RP_INLINE H hadd(H a, H b) { return _mm256_add_epi16(a, b); }
+
+// a * 2^N * b / 2^15, rounded.
+template <int N>
+RP_INLINE H hscale(H a, H b) {
+    return _mm256_mulhrs_epi16(_mm256_slli_epi16(a, N), b);
+}
+
 RP_INLINE S szero() {
     S zero = _mm256_setzero_si256();
 #if defined(__GNUC__)

@@ -114,6 +114,15 @@ RP_INLINE void hstore(int16_t* p, F first, F second) {
     _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaa, low, high));
 }
 
+RP_INLINE void hstore(int16_t* p, H v) { _mm512_storeu_si512(p, v); }
+RP_INLINE H hadd(H a, H b) { return _mm512_add_epi16(a, b); }
+
+// a * 2^N * b / 2^15, rounded.
+template <int N>
+RP_INLINE H hscale(H a, H b) {
+    return _mm512_mulhrs_epi16(_mm512_slli_epi16(a, N), b);
+}
+
 RP_INLINE S szero() { return _mm512_setzero_si512(); }
 RP_INLINE S sdot(S sum, H a, H b) { return _mm512_dpwssd_epi32(sum, a, b); }
 RP_INLINE I stotal(S sum) { return sum; }

@@ -119,6 +119,15 @@ RP_INLINE void hstore(int16_t* p, F first, F second) {
     vst1q_s16(p, vtrn1q_s16(low, high));
 }
 
+RP_INLINE void hstore(int16_t* p, H v) { vst1q_s16(p, v); }
+RP_INLINE H hadd(H a, H b) { return vaddq_s16(a, b); }
+
+// a * 2^N * b / 2^15, rounded.
+template <int N>
+RP_INLINE H hscale(H a, H b) {
+    return vqrdmulhq_s16(vshlq_n_s16(a, N), b);
+}
+
 RP_INLINE S szero() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
 RP_INLINE S sdot(S sum, H a, H b) {
     return {vmlal_s16(sum.low, vget_low_s16(a), vget_low_s16(b)), vmlal_high_s16(sum.high, a, b)};

@@ -149,6 +149,20 @@ RP_INLINE void hstore(int16_t* p, F first, F second) {
     }
 }
 
+RP_INLINE void hstore(int16_t* p, H v) { std::memcpy(p, v.v, sizeof v.v); }
+RP_INLINE H hadd(H a, H b) {
+    for (int i = 0; i < 2 * R; ++i) a.v[i] = static_cast<int16_t>(a.v[i] + b.v[i]);
+    return a;
+}
+
+// a * 2^N * b / 2^15, rounded.
+template <int N>
+RP_INLINE H hscale(H a, H b) {
+    for (int i = 0; i < 2 * R; ++i)
+        a.v[i] = static_cast<int16_t>((a.v[i] * (1 << N) * b.v[i] + (1 << 14)) >> 15);
+    return a;
+}
+
 RP_INLINE S szero() { return {}; }
 RP_INLINE S sdot(S sum, H a, H b) {
     for (int i = 0; i < 2 * R; ++i) sum.v[i / 2] += int32_t{a.v[i]} * int32_t{b.v[i]};
@@ -182,41 +196,43 @@ RP_INLINE W wplane(W w, char mask) {
     return wmap([&](int i) { return ((w.v[i] >> SHIFT) << 4) & mask; });
 }
 
-// Weights of four columns per row; activations of four columns for every row.
+// A weight vector as two of 16 bits: columns 0 and 2, columns 1 and 3 of every row.
 struct Pair {
-    int16_t v[4 * R];
+    H even, odd;
 };
 
 template <bool SIGNED>
 RP_INLINE Pair widen(W w) {
-    constexpr int kFrom[4] = {0, 2, 1, 3};
+    const auto value = [&](int i) {
+        return SIGNED ? static_cast<int16_t>(static_cast<int8_t>(w.v[i])) : int16_t{w.v[i]};
+    };
     Pair r;
-    for (int i = 0; i < 4 * R; ++i) {
-        const uint8_t x = w.v[i / 4 * 4 + kFrom[i % 4]];
-        r.v[i] = SIGNED ? static_cast<int8_t>(x) : static_cast<int16_t>(x);
+    for (int i = 0; i < 2 * R; ++i) {
+        r.even.v[i] = value(2 * i);
+        r.odd.v[i] = value(2 * i + 1);
     }
     return r;
 }
 
 template <int X>
 RP_INLINE Pair minus(Pair w) {
-    for (int i = 0; i < 4 * R; ++i) w.v[i] = static_cast<int16_t>(w.v[i] - X);
+    for (int i = 0; i < 2 * R; ++i) {
+        w.even.v[i] = static_cast<int16_t>(w.even.v[i] - X);
+        w.odd.v[i] = static_cast<int16_t>(w.odd.v[i] - X);
+    }
     return w;
 }
 
 RP_INLINE Pair load_pair(const uint8_t* p) {
     Pair r;
-    std::memcpy(r.v, p, sizeof r.v);
+    std::memcpy(&r, p, sizeof r);
     return r;
 }
 
-RP_INLINE void store_pair(uint8_t* p, Pair w) { std::memcpy(p, w.v, sizeof w.v); }
+RP_INLINE void store_pair(uint8_t* p, Pair w) { std::memcpy(p, &w, sizeof w); }
 
-RP_INLINE Pair broadcast_pair(const int16_t* p) {
-    Pair r;
-    for (int i = 0; i < R; ++i) std::memcpy(r.v + 4 * i, p, 8);
-    return r;
-}
+// Four activations for every row: columns 0 and 2, columns 1 and 3.
+RP_INLINE Pair broadcast_pair(const int16_t* p) { return {hset(p), hset(p + 2)}; }
 
 RP_INLINE I iset(int32_t x) {
     I r;
@@ -224,8 +240,10 @@ RP_INLINE I iset(int32_t x) {
     return r;
 }
 
-RP_INLINE I dot(I sum, Pair w, Pair a) {
-    for (int i = 0; i < 4 * R; ++i) sum.v[i / 4] += int32_t{w.v[i]} * int32_t{a.v[i]};
+RP_INLINE I dot(I sum, const Pair& w, const Pair& a) {
+    for (int i = 0; i < 2 * R; ++i)
+        sum.v[i / 2] += int32_t{w.even.v[i]} * int32_t{a.even.v[i]} +
+                        int32_t{w.odd.v[i]} * int32_t{a.odd.v[i]};
     return sum;
 }
 

@@ -1,4 +1,4 @@
-// Products of packed weights with int16 activations, for any number of rows.
+// Products of packed weights with int16 activations, with the precision of the file.
 // The order of the float operations does not depend on the number of rows or threads.
 #pragma once
 
@@ -199,20 +199,24 @@ RP_INLINE void multiply_tiles(Source (&source)[N], const RpActs& acts, int64_t f
 }
 
 // Write one row of a tile; the last tile of a matrix may be narrower than a vector.
-RP_INLINE void store_tile(const RpMatrix& matrix, int64_t tile, int64_t row, F sum) {
+// is_first: of what is summed up here.
+RP_INLINE void store_tile(const RpMatrix& matrix, int64_t tile, int64_t row, F sum,
+                          bool is_first = true) {
+    const float* bias = is_first ? matrix.bias : nullptr;
+    const bool is_added = matrix.is_added || !is_first;
     const int64_t column = tile * R;
     float* out = matrix.out + row * matrix.out_stride + column;
     const int64_t left = matrix.num_rows - column;
     if (left >= R) {
-        if (matrix.bias) sum = fadd(sum, fload(matrix.bias + column));
-        fstore(out, matrix.is_added ? fadd(fload(out), sum) : sum);
+        if (bias) sum = fadd(sum, fload(bias + column));
+        fstore(out, is_added ? fadd(fload(out), sum) : sum);
         return;
     }
     float values[R];
     fstore(values, sum);
     for (int64_t i = 0; i < left; ++i) {
-        if (matrix.bias) values[i] += matrix.bias[column + i];
-        out[i] = matrix.is_added ? out[i] + values[i] : values[i];
+        if (bias) values[i] += bias[column + i];
+        out[i] = is_added ? out[i] + values[i] : values[i];
     }
 }
 
@@ -336,54 +340,6 @@ static void multiply_kind(const RpMatrix& matrix, const RpActs& acts, int64_t ti
         case RP_Q6S: return multiply<Q6S>(matrix, acts, tile, end, rows, scratch);
         default: return multiply<Q8S>(matrix, acts, tile, end, rows, scratch);
     }
-}
-
-RP_INLINE int64_t tiles_of(const RpMatrix& matrix) { return (matrix.num_rows + R - 1) / R; }
-
-// Tiles first..last-1 of all matrices laid end to end.
-RP_INLINE void linear_tiles(const RpLinear& args, int64_t first, int64_t last, int64_t rows,
-                            uint8_t* scratch) {
-    for (int32_t i = 0; i < args.num_matrices && last > 0; ++i) {
-        const RpMatrix& matrix = args.matrices[i];
-        const int64_t tiles = tiles_of(matrix), end = last < tiles ? last : tiles;
-        if (first < end) multiply_kind(matrix, *args.acts, first, end, rows, scratch);
-        first = first < tiles ? 0 : first - tiles;
-        last -= tiles;
-    }
-}
-
-RP_INLINE int64_t num_tiles(const RpLinear& args) {
-    int64_t total = 0;
-    for (int32_t i = 0; i < args.num_matrices; ++i) total += tiles_of(args.matrices[i]);
-    return total;
-}
-
-RP_INLINE int64_t rows_of(const RpLinear& args, const RpStep& step) {
-    return args.is_logit_rows ? step.num_logit_rows : step.num_rows;
-}
-
-// Neighbouring tiles that one thread takes at once; a multiple of kTiles, even for some rows. Few
-// where many rows make a tile long: what one thread does alone at the end costs the other threads.
-RP_INLINE int64_t tiles_per_piece(const RpLinear& args, const rp::Worker& worker) {
-    const int64_t rows = rows_of(args, *worker.step);
-    const int64_t least = rows < kBatchRows ? kTiles : 2 * kTiles;
-    const int64_t pieces = rows < 2 * kBatchRows ? 8 : 32;
-    const int64_t fair = num_tiles(args) / (pieces * worker.num_threads);
-    return fair < least ? least : fair > 64 ? 64 : fair / least * least;
-}
-
-static int64_t count_linear(const void* pointer, const rp::Worker& worker) {
-    const RpLinear& args = *static_cast<const RpLinear*>(pointer);
-    if (rows_of(args, *worker.step) == 0) return 0;
-    const int64_t size = tiles_per_piece(args, worker);
-    return (num_tiles(args) + size - 1) / size;
-}
-
-static void linear(const void* pointer, const rp::Worker& worker, int64_t piece) {
-    const RpLinear& args = *static_cast<const RpLinear*>(pointer);
-    const int64_t total = num_tiles(args), size = tiles_per_piece(args, worker);
-    const int64_t last = (piece + 1) * size < total ? (piece + 1) * size : total;
-    linear_tiles(args, piece * size, last, rows_of(args, *worker.step), worker.scratch);
 }
 
 }  // namespace RP_NS

@@ -63,9 +63,8 @@ RP_INLINE void conv_token(const ConvPiece& piece, int64_t t, float* y) {
         fstore(y + i, sum);
         if (args.out) fstore(args.out + row * args.channels + piece.first + i, sum);
     }
-    if (!args.acts) return;
-    for (int g = piece.first / 32; g < piece.last / 32; ++g)
-        quantize_group(y + 32 * g - piece.first, *args.acts, row, g);
+    if (args.acts)
+        quantize_groups(y, *args.acts, row, piece.first / 32, piece.last / 32, false);
 }
 
 RP_INLINE int64_t conv_pieces(const RpConv& args) {
@@ -164,7 +163,10 @@ static void scan(const void* pointer, const rp::Worker& worker, int64_t number) 
             fstore(y + i, scan_vector(args, row, channel + i, state + i));
         if (args.out)
             std::memcpy(args.out + row * args.channels + channel, y, 4 * kScanChannels);
-        if (args.acts) quantize_group(y, *args.acts, row, static_cast<int>(group));
+        if (args.acts) {
+            const int group_end = static_cast<int>(group) + kScanChannels / 32;
+            quantize_groups(y, *args.acts, row, static_cast<int>(group), group_end, false);
+        }
     }
     store_state(state, args.num_states, in_place);
 }

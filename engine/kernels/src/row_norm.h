@@ -38,7 +38,8 @@ static void row_norm(const void* pointer, const rp::Worker& worker, int64_t row)
         const F y = fmul(fmul(fsub(fload(x + i), fset(mean)), factor), fload(args.weight + i));
         fstore(out + i, args.bias ? fadd(y, fload(args.bias + i)) : y);
     }
-    if (args.acts) quantize_row(out, *args.acts, row);
+    if (args.acts)
+        quantize_row(out, *args.acts, row, is_reading(worker, count_row_norm(pointer, worker)));
 }
 
 static void grow(const void* pointer, const rp::Worker& worker, int64_t row) {

@@ -20,13 +20,14 @@ struct RpMatrix {
 
 // Activations quantised to int16 in groups of 32: x = d * q. Of every four columns the second and
 // the third are swapped in q. ds: d times the sum of q. sums: of q over each half group.
+// has_spans: while rows are read, the groups of a span have one scale.
 struct RpActs {
     int16_t* q;
     float* d;
     float* ds;
     int32_t* sums;
     int32_t width;
-    int32_t reserved;
+    int32_t has_spans;
 };
 
 // Rows start..end of the batch belong to one sequence; blocks: one slab per block_size tokens.

@@ -31,7 +31,7 @@
 
 namespace rp {
 
-constexpr int kDenseRows = 8;  // of one sequence; fewer are attended row by row
+constexpr int kDenseRows = 8;  // of one sequence; fewer are attended and multiplied row by row
 
 // Query rows row_start..row_end-1 look at keys key_start..key_end-1; the result is a partial one.
 // is_dense: the rows are many, and all of one sequence or all later than the keys.
@@ -64,6 +64,7 @@ struct Worker {
     Partials partials;
     uint8_t* scratch;
     int32_t num_threads;
+    bool is_reading;  // every sequence of the step has kDenseRows rows or more
 };
 
 // An operation is a number of independent pieces of work, which any thread may take. is_fine: pieces

@@ -1,4 +1,7 @@
-"""Products of packed weights agree with dequantised weights and int16 activations."""
+"""Products of packed weights agree with dequantised weights and int16 activations.
+
+Rows of many sequences are multiplied with the precision of the file, those of one in fixed point.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from engine.kernels.context import (
     pointer,
     zeros,
 )
-from engine.kernels.structs import Activation, Gate, Linear, Matrix, OpKind
+from engine.kernels.structs import Activation, Cell, Gate, Linear, Matrix, OpKind
 
 TYPES = (
     "Q4_0",
@@ -54,31 +57,56 @@ def random_bytes(name: str, rows: int, columns: int, seed: int) -> np.ndarray:
     return np.ascontiguousarray(raw.reshape(rows, -1))
 
 
-def multiply(context: Context, name: str, raw: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Quantise x and multiply, both natively."""
+def multiply(
+    context: Context,
+    name: str,
+    raw: np.ndarray,
+    x: np.ndarray,
+    *,
+    is_read: bool = False,
+    bias: np.ndarray | None = None,
+    added: np.ndarray | None = None,
+) -> np.ndarray:
+    """Quantise x and multiply, both natively. is_read: all rows are of one sequence."""
     num_rows, columns = len(raw), x.shape[1]
     packed = context.pack(raw, int(GGMLQuantizationType[name]), (num_rows, columns))
     acts, out = QuantizedActs(len(x), columns), zeros((len(x), num_rows))
+    if added is not None:
+        out[:] = added
     program = Program()
     args = Gate(
         pointer(x), None, None, ctypes.pointer(acts.struct), columns, columns, Activation.NONE
     )
     program.add(OpKind.GATE, args, acts)
-    entry = Matrix(pointer(packed.data), None, pointer(out), num_rows, num_rows, packed.kind)
+    bias_at = None if bias is None else pointer(bias)
+    is_added = added is not None
+    entry = Matrix(
+        pointer(packed.data), bias_at, pointer(out), num_rows, num_rows, packed.kind, is_added
+    )
     array = matrices([entry])
     program.add(OpKind.LINEAR, Linear(ctypes.pointer(acts.struct), array, 1), array, packed)
     ids = np.zeros(len(x), np.int32)
-    context.run(program, make_step(ids, ids, ids, []))
+    cells = [Cell(0, len(x), None)] if is_read else []
+    context.run(program, make_step(ids, ids, ids, [], cells))
     return out
 
 
-def check(context: Context, name: str, num_rows: int, columns: int, x: np.ndarray) -> None:
+def check(
+    context: Context,
+    name: str,
+    num_rows: int,
+    columns: int,
+    x: np.ndarray,
+    *,
+    is_read: bool = False,
+) -> None:
     raw = random_bytes(name, num_rows, columns, seed=num_rows)
     weight = dequantize(raw, GGMLQuantizationType[name]).astype(np.float32)
     expected = twins.linear(torch.from_numpy(x), torch.from_numpy(weight)).numpy()
     size = np.abs(x).max() * np.abs(weight).max() * columns
+    atol = (5e-4 if is_read else 1e-4) * size
     np.testing.assert_allclose(
-        multiply(context, name, raw, x), expected, rtol=2e-3, atol=1e-4 * size
+        multiply(context, name, raw, x, is_read=is_read), expected, rtol=2e-3, atol=atol
     )
 
 
@@ -132,3 +160,87 @@ def test_rows_do_not_depend_on_their_batch(context: Context, name: str, num_toke
     for row in range(num_tokens):
         alone = multiply(context, name, raw, np.ascontiguousarray(x[row : row + 1]))
         np.testing.assert_array_equal(whole[row], alone[0])
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize(
+    ("num_tokens", "num_rows", "columns"), [(8, 24, 256), (13, 41, 512), (64, 80, 1024)]
+)
+def test_what_is_read_agrees(
+    context: Context, name: str, num_tokens: int, num_rows: int, columns: int
+) -> None:
+    x = np.random.default_rng(columns).standard_normal((num_tokens, columns)).astype(np.float32)
+    check(context, name, num_rows, columns, x, is_read=True)
+
+
+@pytest.mark.parametrize("name", ["Q4_1", "Q6_K", "Q8_0"])
+def test_fixed_point_is_off_by_parts_of_a_thousand(context: Context, name: str) -> None:
+    raw = random_bytes(name, 96, 768, seed=5)
+    x = np.random.default_rng(6).standard_normal((32, 768)).astype(np.float32)
+    weight = dequantize(raw, GGMLQuantizationType[name]).astype(np.float32)
+    exact = x @ weight.T
+    off = multiply(context, name, raw, x, is_read=True) - exact
+    assert np.abs(off).max() > 0
+    assert np.sqrt(np.mean(off**2)) < 2e-3 * np.sqrt(np.mean(exact**2))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_reading_extremes_does_not_overflow(context: Context, name: str) -> None:
+    signs = np.where(np.arange(512) % 3 == 0, -1e4, 1e4) * np.ones((9, 1))
+    check(context, name, 16, 512, signs.astype(np.float32), is_read=True)
+    check(context, name, 16, 512, np.full((9, 512), 1e4, np.float32), is_read=True)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_the_largest_sums_are_exact(context: Context, name: str) -> None:
+    raw = random_bytes(name, 48, 768, seed=1).reshape(48, 24, -1)
+    first = {"Q4_0": 2, "Q4_1": 4, "Q5_0": 2, "Q5_1": 4, "Q8_0": 2}[name]
+    raw[..., first:] = {"Q8_0": 0x80, "Q4_0": 0x00, "Q5_0": 0x00}.get(name, 0xFF)
+    raw[..., :first] = raw[:1, :1, :first]
+    raw = raw.reshape(48, -1)
+    x = np.full((12, 768), 3.0, np.float32)
+    expected = x @ dequantize(raw, GGMLQuantizationType[name]).astype(np.float32).T
+    np.testing.assert_allclose(
+        multiply(context, name, raw, x, is_read=True), expected, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_reading_adds_to_what_is_there_and_the_bias(context: Context) -> None:
+    generator = np.random.default_rng(7)
+    raw = random_bytes("Q4_1", 50, 512, seed=8)
+    x = generator.standard_normal((11, 512)).astype(np.float32)
+    bias = generator.standard_normal(50).astype(np.float32)
+    added = generator.standard_normal((11, 50)).astype(np.float32)
+    plain = multiply(context, "Q4_1", raw, x, is_read=True)
+    both = multiply(context, "Q4_1", raw, x, is_read=True, bias=bias, added=added)
+    np.testing.assert_allclose(both, plain + bias + added, rtol=1e-5, atol=1e-5)
+    without_bias = multiply(context, "Q4_1", raw, x, is_read=True, added=added)
+    np.testing.assert_allclose(without_bias, plain + added, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Q4_1", "Q6_K", "Q8_0"])
+def test_rows_that_are_read_do_not_depend_on_their_batch(context: Context, name: str) -> None:
+    raw = random_bytes(name, 56, 768, seed=3)
+    x = np.random.default_rng(0).standard_normal((29, 768)).astype(np.float32)
+    whole = multiply(context, name, raw, x, is_read=True)
+    for first in (0, 3, 10, 21):
+        part = np.ascontiguousarray(x[first : first + 8])
+        np.testing.assert_array_equal(
+            multiply(context, name, raw, part, is_read=True), whole[first : first + 8]
+        )
+
+
+def test_reading_zeros_gives_zero(context: Context) -> None:
+    raw = random_bytes("Q4_1", 16, 64, seed=2)
+    assert not multiply(context, "Q4_1", raw, np.zeros((9, 64), np.float32), is_read=True).any()
+    raw[:] = 0
+    assert not multiply(context, "Q4_1", raw, np.ones((9, 64), np.float32), is_read=True).any()
+
+
+def test_rows_that_are_not_numbers_stay_alone(context: Context) -> None:
+    raw = random_bytes("Q4_1", 24, 256, seed=3)
+    x = np.random.default_rng(0).standard_normal((12, 256)).astype(np.float32)
+    expected = multiply(context, "Q4_1", raw, x, is_read=True)
+    x[5, 17] = np.nan
+    read = multiply(context, "Q4_1", raw, x, is_read=True)
+    np.testing.assert_array_equal(np.delete(read, 5, 0), np.delete(expected, 5, 0))

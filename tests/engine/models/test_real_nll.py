@@ -35,6 +35,7 @@ MODELS = {
     "gemma-3-270m-q4_k_m": "gemma3_path",
 }
 CHUNK = 250
+ONE_BY_ONE = 200
 
 pytestmark = [needs_reference, pytest.mark.slow]
 
@@ -95,9 +96,9 @@ class Reader:
             if start in self.parts_of(len(token_ids)):
                 copy = self.memory.fork(sequence, start)
                 assert copy is not None
-                parts[len(whole)] = Scores.of(self._by_torch(copy, tokens, start), following)
+                parts[len(whole)] = Scores.of(self.by_torch(copy, tokens, start), following)
                 self.memory.release(copy)
-            whole.append(Scores.of(self._by_kernels(sequence, tokens, start), following))
+            whole.append(Scores.of(self.by_kernels(sequence, tokens, start), following))
             self.memory.commit(sequence, tokens)
         self.memory.release(sequence)
         self.memory.clear()
@@ -106,15 +107,16 @@ class Reader:
             Scores.joined(whole), Scores.joined(list(parts.values())), Scores.joined(same_parts)
         )
 
-    def _by_torch(self, sequence: SequenceId, tokens: list[int], start: int) -> Tensor:
+    @torch.inference_mode()
+    def by_torch(self, sequence: SequenceId, tokens: list[int], start: int) -> Tensor:
         assert self.memory.allocate([(sequence, len(tokens))])
         view = self.memory.step([(sequence, len(tokens))])
         positions = torch.arange(start, start + len(tokens))
         return self.model(torch.tensor(tokens), positions, view)
 
-    def _by_kernels(self, sequence: SequenceId, tokens: list[int], start: int) -> Tensor:
+    def by_kernels(self, sequence: SequenceId, tokens: list[int], start: int) -> Tensor:
         if self.native is None:
-            return self._by_torch(sequence, tokens, start)
+            return self.by_torch(sequence, tokens, start)
         assert self.memory.allocate([(sequence, len(tokens))])
         view = self.memory.step([(sequence, len(tokens))])
         positions = range(start, start + len(tokens))
@@ -154,6 +156,26 @@ def test_a_text_is_scored_as_by_llama_cpp_and_by_torch(reader: Reader, text: str
     num_tokens = len(whole.likeliest)
     starts = reader.parts_of(num_tokens)
     assert len(exact.likeliest) == sum(min(CHUNK, num_tokens - start) for start in starts)
+    assert share(ours.likeliest == exact.likeliest) >= 0.99
+    assert float(ours.losses.sum() / exact.losses.sum()) == pytest.approx(1, abs=0.002)
+
+
+@pytest.mark.parametrize("reader", MODELS, indirect=True)
+def test_tokens_one_by_one_are_scored_as_by_torch(reader: Reader) -> None:
+    token_ids = SCORES[reader.name]["prose.txt"]["token_ids"][: CHUNK + ONE_BY_ONE]
+    tokens = token_ids[CHUNK:]
+    sequence = reader.memory.create()
+    reader.by_kernels(sequence, token_ids[:CHUNK], 0)
+    reader.memory.commit(sequence, token_ids[:CHUNK])
+    copy = reader.memory.fork(sequence, CHUNK)
+    assert copy is not None
+    exact = Scores.of(reader.by_torch(copy, tokens, CHUNK), tokens[1:])
+    logits = []
+    for i, token in enumerate(tokens):
+        logits.append(reader.by_kernels(sequence, [token], CHUNK + i))
+        reader.memory.commit(sequence, [token])
+    ours = Scores.of(torch.cat(logits), tokens[1:])
+    reader.memory.clear()
     assert share(ours.likeliest == exact.likeliest) >= 0.99
     assert float(ours.losses.sum() / exact.losses.sum()) == pytest.approx(1, abs=0.002)
 
