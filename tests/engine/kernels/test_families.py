@@ -121,7 +121,8 @@ def largest_difference(name: str, codec: KVCodec) -> float:
 
 @pytest.mark.parametrize("name", FILES)
 def test_kernels_and_torch_agree(name: str):
-    assert largest_difference(name, KVCodec.F32) < 0.02
+    # Pieces of eight tokens and more are multiplied in fixed point.
+    assert largest_difference(name, KVCodec.F32) < 0.04
 
 
 @pytest.mark.parametrize(
