@@ -199,24 +199,20 @@ RP_INLINE void multiply_tiles(Source (&source)[N], const RpActs& acts, int64_t f
 }
 
 // Write one row of a tile; the last tile of a matrix may be narrower than a vector.
-// is_first: of what is summed up here.
-RP_INLINE void store_tile(const RpMatrix& matrix, int64_t tile, int64_t row, F sum,
-                          bool is_first = true) {
-    const float* bias = is_first ? matrix.bias : nullptr;
-    const bool is_added = matrix.is_added || !is_first;
+RP_INLINE void store_tile(const RpMatrix& matrix, int64_t tile, int64_t row, F sum) {
     const int64_t column = tile * R;
     float* out = matrix.out + row * matrix.out_stride + column;
     const int64_t left = matrix.num_rows - column;
     if (left >= R) {
-        if (bias) sum = fadd(sum, fload(bias + column));
-        fstore(out, is_added ? fadd(fload(out), sum) : sum);
+        if (matrix.bias) sum = fadd(sum, fload(matrix.bias + column));
+        fstore(out, matrix.is_added ? fadd(fload(out), sum) : sum);
         return;
     }
     float values[R];
     fstore(values, sum);
     for (int64_t i = 0; i < left; ++i) {
-        if (bias) values[i] += bias[column + i];
-        out[i] = is_added ? out[i] + values[i] : values[i];
+        if (matrix.bias) values[i] += matrix.bias[column + i];
+        out[i] = matrix.is_added ? out[i] + values[i] : values[i];
     }
 }
 
