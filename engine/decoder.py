@@ -39,7 +39,7 @@ class Decoder:
         self.memory = memory
         self.pool = pool
         self._runner = runner
-        self._waiting: dict[Session, None] = {}
+        self._waiting: dict[Session, int] = {}
         self._decoded: dict[Session, Decoded] = {}
 
     def evaluate(
@@ -53,9 +53,12 @@ class Decoder:
         self.memory.commit(session.sequence, token_ids)
         return logits
 
-    def submit(self, session: Session) -> None:
-        """Let the last token of a log, for which there is room, be evaluated in the next pass."""
-        self._waiting[session] = None
+    def submit(self, session: Session, *, num_sure: int) -> None:
+        """Let the last token of a log, for which there is room, be evaluated in the next pass.
+
+        num_sure: how many of the largest logits must be exact, 0 for all.
+        """
+        self._waiting[session] = num_sure
 
     def take(self, session: Session) -> Decoded | None:
         """Return what became of a submitted token, running the pass where it must.
@@ -75,22 +78,25 @@ class Decoder:
         """Evaluate the submitted tokens, that of the one who asks for sure."""
         others = [session for session in self._waiting if session is not first]
         batch = [first, *others][:MAX_ROWS]
+        num_sure = self._waiting[first]
         for session in batch:
             del self._waiting[session]
         batch = [session for session in batch if self._is_placed(session)]
         if batch:
-            self._evaluate_last(batch)
+            self._evaluate_last(batch, num_sure if batch == [first] else 0)
 
     def _is_placed(self, session: Session) -> bool:
         return self.pool.resident_length(session) == len(session.token_ids) - 1
 
-    def _evaluate_last(self, batch: list[Session]) -> None:
+    def _evaluate_last(self, batch: list[Session], num_sure: int) -> None:
         started = time.perf_counter()
         rows = [(sequence, 1) for session in batch if (sequence := session.sequence) is not None]
         token_ids = [session.token_ids[-1] for session in batch]
         positions = [len(session.token_ids) - 1 for session in batch]
         view = self.memory.step(rows)
-        logits = self._runner.forward_last(token_ids, positions, view, keep=self._keep_logits)
+        logits = self._runner.forward_last(
+            token_ids, positions, view, keep=self._keep_logits, num_sure=num_sure
+        )
         for (sequence, _), token in zip(rows, token_ids, strict=True):
             self.memory.commit(sequence, (token,))
         seconds = time.perf_counter() - started

@@ -359,12 +359,15 @@ class Engine:
         is_cancelled: Callable[[], bool],
     ) -> Generation:
         loaded = self._loaded
+        vocab_size = loaded.tokenizer.vocab_size
+        num_spare = max(0, loaded.config.vocab_size - vocab_size)
+        sampling = _seeded(request.sampling, index)
         parser = OutputParser(loaded.template)
         return Generation(
             request,
             prompt,
             decoder=self._decoder,
-            sampler=Sampler(_seeded(request.sampling, index), loaded.tokenizer.vocab_size),
+            sampler=Sampler(sampling, vocab_size, num_spare=num_spare),
             text=ReplyText(
                 loaded.tokenizer,
                 parser,

@@ -265,7 +265,7 @@ class Generation:
         session = self._session
         if self._pool.resident_length(session) == len(session.token_ids) - 1:
             if self._pool.allocate(session, 1):
-                self._decoder.submit(session)
+                self._decoder.submit(session, num_sure=self._sampler.num_sure)
             yield events
             decoded = self._decoder.take(session)
         else:

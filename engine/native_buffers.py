@@ -20,7 +20,7 @@ from engine.kernels.context import (
     QuantizedActs,
     zeros,
 )
-from engine.native_support import FLOAT_TYPES, is_float
+from engine.native_support import FLOAT_TYPES, has_parts, is_float
 from engine.quant.dequantize import dequantize
 from engine.quant.linear import QuantLinear
 
@@ -57,6 +57,7 @@ class Packed:
         linears = [module for module in model.modules() if isinstance(module, QuantLinear)]
         packable = [m for m in linears if not is_float(m)]
         room = HugeBytes(sum(context.packed_bytes(int(m.ggml_type), m.shape) for m in packable))
+        self._output = model.output
         self._matrices: dict[int, PackedMatrix] = {id(m): self._pack(m, room) for m in linears}
 
     def __getitem__(self, linear: QuantLinear) -> PackedMatrix:
@@ -71,7 +72,10 @@ class Packed:
                 half = dequantize(data, linear.ggml_type, linear.shape, dtype=torch.float16)
                 data = half.numpy().view(np.uint8)
             return PackedMatrix(data, FLOAT_TYPES[linear.ggml_type], linear.shape)
-        return self._context.pack(linear.data, int(linear.ggml_type), linear.shape, room)
+        is_head = linear is self._output and has_parts(linear)
+        return self._context.pack(
+            linear.data, int(linear.ggml_type), linear.shape, room, has_parts=is_head
+        )
 
 
 class Buffers:

@@ -16,6 +16,7 @@ from engine.config import KVCodec
 from engine.kernels.context import (
     Program,
     QuantizedActs,
+    add_head,
     matrices,
     pointer,
     row_bytes,
@@ -46,7 +47,7 @@ from engine.layers.rope import RopeStyle
 from engine.models.llama import Block, Llama
 from engine.models.stablelm import ParallelBlock
 from engine.models.traits import HeadNorm
-from engine.native_support import is_float, parts_of
+from engine.native_support import has_parts, is_float, parts_of
 from engine.quant.linear import QuantEmbedding, QuantLinear
 
 if TYPE_CHECKING:
@@ -372,7 +373,15 @@ class ProgramBuilder:
     def _head(self) -> None:
         acts = self._buffers.normed
         self._norm(self._model.output_norm, acts, is_logit_rows=True)
+        if has_parts(self._model.output):
+            self._head_in_parts(acts)
+            return
         self._linear(acts, (self._model.output,), self._buffers.logits, is_logit_rows=True)
+
+    def _head_in_parts(self, acts: QuantizedActs) -> None:
+        """Multiply all rows exactly, or look at one roughly first: the step says which."""
+        array = matrices([self._matrix(self._model.output, self._buffers.logits, 0, False)])
+        add_head(self._program, Linear(ctypes.pointer(acts.struct), array, 1, 1), array, acts)
 
     def _slab(self, layer: int) -> Slab:
         memory = self._memory[layer]

@@ -113,12 +113,14 @@ class NativeRunner:
         view: StepView,
         *,
         keep: Callable[[], None],
+        num_sure: int = 0,
     ) -> Logits:
         """Evaluate one token of each sequence (B,); return the logits (B, V).
 
-        keep: called before the next pass overwrites them.
+        keep: called before the next pass overwrites them. num_sure: how many of the largest logits
+        of a single token must be exact, 0 for all; fewer are quicker.
         """
-        logits = self._run(token_ids, positions, view, range(len(token_ids)))
+        logits = self._run(token_ids, positions, view, range(len(token_ids)), num_sure)
         self._keep = keep
         return logits
 
@@ -132,6 +134,7 @@ class NativeRunner:
         positions: Sequence[int],
         view: StepView,
         logit_rows: Sequence[int],
+        num_sure: int = 0,
     ) -> Logits:
         """Evaluate a placed batch; return logits that the next pass overwrites."""
         assert 0 < len(token_ids) <= self.max_rows
@@ -144,7 +147,7 @@ class NativeRunner:
         at = np.array(positions, np.int32)
         rows = np.array(logit_rows, np.int32)
         slices = [self._slices(native, layers[0]) for layers in self._group_layers]
-        self._context.run(program, make_step(ids, at, rows, slices, self._cells(view)))
+        self._context.run(program, make_step(ids, at, rows, slices, self._cells(view), num_sure))
         self._count_looked_up(len(ids))
         return self._logits(len(rows))
 

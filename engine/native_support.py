@@ -67,6 +67,11 @@ def is_float(linear: QuantLinear) -> bool:
     return linear.ggml_type in FLOAT_TYPES
 
 
+def has_parts(linear: QuantLinear) -> bool:
+    """Tell whether an output head is packed in parts: its largest logits then take fewer bytes."""
+    return linear.ggml_type is GGMLType.Q8_0 and linear.bias is None
+
+
 def parts_of(product: object) -> tuple[QuantLinear, ...]:
     """Return the matrices of a product, in the order of their outputs."""
     if _is_single(product):

@@ -11,7 +11,7 @@ import torch
 
 from engine.memory.interface import Memory, MemoryBreakdown, SequenceId, StepView
 from engine.native_runner import NativeRunner
-from engine.runner import Runner
+from engine.runner import Logits, Runner
 from engine.sampling import most_likely
 
 if TYPE_CHECKING:
@@ -146,7 +146,12 @@ class Probe:
     def _evaluate(self, sequence: SequenceId, token_ids: Sequence[int], *, is_last: bool) -> int:
         view = self._place(sequence, token_ids)
         position = self._memory.length(sequence)
-        logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)
+        if is_last and len(token_ids) == 1:
+            logits: Logits | None = self._runner.forward_last(
+                token_ids, [position], view, keep=_nothing, num_sure=1
+            )[0]
+        else:
+            logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)
         self._memory.commit(sequence, token_ids)
         return most_likely(logits) if logits is not None else 0
 
@@ -163,3 +168,7 @@ class Probe:
         placed = self._memory.allocate([(sequence, len(token_ids))])
         assert placed, "the budget is too small for this measurement"
         return self._memory.step([(sequence, len(token_ids))])
+
+
+def _nothing() -> None:
+    """Let logits that were looked at be overwritten."""

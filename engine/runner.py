@@ -49,10 +49,13 @@ class Runner(Protocol):
         view: StepView,
         *,
         keep: Callable[[], None],
+        num_sure: int = 0,
     ) -> Logits:
         """Evaluate one token of each sequence (B,); return the logits (B, V).
 
-        keep: called before they are overwritten, if they ever are.
+        keep: called before they are overwritten, if they ever are. num_sure: how many of the
+        largest logits of a single token must be exact, 0 for all. The others may then be off by a
+        third of what they differ from each other, but none comes out above those.
         """
         ...
 
@@ -101,8 +104,9 @@ class TorchRunner:
         view: StepView,
         *,
         keep: Callable[[], None],
+        num_sure: int = 0,
     ) -> Logits:
-        """Evaluate one token of each sequence (B,); return logits (B, V) that stay as they are."""
+        """Evaluate one token of each sequence (B,); return exact logits (B, V), which stay."""
         return self.forward_batch(token_ids, positions, view, range(len(token_ids)))
 
     def close(self) -> None:

@@ -179,12 +179,14 @@ def _place_of(weights: Sequence[float], uniform: float) -> int:
 class Sampler:
     """Draws the tokens of one reply; the same seed draws the same tokens.
 
-    seed: what the generator began with, also where the parameters leave it open.
+    seed: what the generator began with, also where the parameters leave it open. num_sure: how many
+    of the largest logits decide the draw, 0 for all.
     """
 
-    def __init__(self, params: SamplingParams, vocab_size: int) -> None:
+    def __init__(self, params: SamplingParams, vocab_size: int, *, num_spare: int = 0) -> None:
         """Check the parameters and seed the generator.
 
+        num_spare: logits beyond the vocabulary, which are not drawn but may be among the largest.
         Raises: ValueError when a parameter is out of range.
         """
         _check_params(params)
@@ -193,6 +195,8 @@ class Sampler:
         self._top_k = TopK(min(params.top_k or _FEW, vocab_size))
         penalties = (params.presence_penalty, params.frequency_penalty)
         self._has_penalties = params.repetition_penalty != 1 or any(penalties)
+        num_sure = _num_sure(params)
+        self.num_sure = num_sure and num_sure + num_spare
         self.seed = secrets.randbits(63) if params.seed is None else params.seed % (1 << 63)
         self._generator = random.Random(self.seed)
 
@@ -298,6 +302,20 @@ class Sampler:
         has_mass = _mass(np.array(values, np.float32), values[0]) >= params.top_p * whole
         is_below_min_p = math.exp(values[-1] - values[0]) < params.min_p
         return (values, ids, whole) if has_mass or is_below_min_p else None
+
+
+def _num_sure(params: SamplingParams) -> int:
+    """Return how many of the largest logits decide what is drawn, 0 for all.
+
+    Penalties that lower logits can let as many others in as tokens were looked at.
+    """
+    penalties = (params.presence_penalty, params.frequency_penalty)
+    is_raising = params.repetition_penalty < 1 or min(penalties) < 0
+    num_drawn = 1 if params.temperature == 0 else params.top_k
+    if is_raising or num_drawn == 0:
+        return 0
+    is_lowering = params.repetition_penalty > 1 or max(penalties) > 0
+    return num_drawn + (params.penalty_last_n if is_lowering else 0)
 
 
 def _mass(logits: Logits, largest: float) -> float:

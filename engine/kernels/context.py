@@ -18,6 +18,8 @@ from engine.kernels.structs import (
     Cell,
     ContextSizes,
     GroupShape,
+    Head,
+    Linear,
     Matrix,
     Op,
     OpKind,
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
 ALIGNMENT_BYTES = 64
 HUGE_PAGE_BYTES = 2 << 20
 GROUP_COLUMNS = 32
+KIND_OF_PARTS = 6
+HEAD_KINDS = (
+    OpKind.HEAD_PREPARE,
+    OpKind.HEAD_SKETCH,
+    OpKind.HEAD_FIND_SEEDS,
+    OpKind.HEAD_SEEDS,
+    OpKind.HEAD_FIND_SURE,
+    OpKind.HEAD_SURE,
+    OpKind.HEAD_WHOLE,
+)
 # Rows and keys of a dense tile of attention, rows of one product of it (sixteen lanes), and the
 # numbers its queries have at most, but for the rows of one product.
 _TILE_ROWS = 384
@@ -181,13 +193,21 @@ class Context:
         ggml_type: int,
         shape: tuple[int, int],
         room: HugeBytes | None = None,
+        *,
+        has_parts: bool = False,
     ) -> PackedMatrix:
-        """Return a matrix of a packable GGUF type repacked into room; data is only read."""
+        """Return a matrix of a packable GGUF type repacked into room; data is only read.
+
+        has_parts: the bits of Q8_0 lie apart, for the operations of an output head.
+        """
         size = self.packed_bytes(ggml_type, shape)
         out = (room or HugeBytes(size)).take(size)
         assert data.nbytes >= shape[0] * self._library.rp_row_bytes(ggml_type, shape[1])
-        self._library.rp_pack(self._handle, ggml_type, pointer(data), *shape, pointer(out))
-        return PackedMatrix(out, kind_of(ggml_type), shape)
+        self._library.rp_pack(
+            self._handle, ggml_type, int(has_parts), pointer(data), *shape, pointer(out)
+        )
+        kind = KIND_OF_PARTS if has_parts else kind_of(ggml_type)
+        return PackedMatrix(out, kind, shape)
 
     def run(self, program: Program, step: Step) -> None:
         """Run a program on all threads.
@@ -278,10 +298,12 @@ def make_step(
     logit_rows: npt.NDArray[np.int32],
     groups: Sequence[ctypes.Array[Slice]],
     cells: Sequence[Cell] = (),
+    num_sure: int = 0,
 ) -> Step:
     """Describe one step. groups: the slices of the batch in every attention group.
 
-    cells: of every sequence where layers are recurrent. The arrays must outlive the step.
+    cells: of every sequence where layers are recurrent. num_sure: of a single row of logits, how
+    many of the largest must be exact; 0 is all. The arrays must outlive the step.
     """
     tables = (ctypes.POINTER(Slice) * max(1, len(groups)))(
         *(ctypes.cast(slices, ctypes.POINTER(Slice)) for slices in groups)
@@ -297,4 +319,24 @@ def make_step(
         len(groups),
         (Cell * len(cells))(*cells),
         len(cells),
+        num_sure,
     )
+
+
+def add_head(program: Program, linear: Linear, *kept: object) -> None:
+    """Append the operations of an output head to a program.
+
+    linear: of one matrix packed in parts, without bias. kept: what it points to.
+    """
+    num_rows, width = linear.matrices[0].num_rows, linear.acts[0].width
+    rooms = (
+        zeros((width,), np.int8),
+        zeros((width // GROUP_COLUMNS * 3,)),
+        zeros((num_rows,)),
+        zeros((1,)),
+        zeros((num_rows,), np.int32),
+    )
+    args = Head(linear, *map(pointer, rooms))
+    program.keep(rooms, *kept)
+    for kind in HEAD_KINDS:
+        program.add(kind, args)

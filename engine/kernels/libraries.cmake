@@ -14,6 +14,7 @@ add_library(reprise_kernels MODULE
   src/gguf_blocks.cpp
   src/gguf_rare_blocks.cpp
   src/pack.cpp
+  src/pack_parts.cpp
   src/plan.cpp
   src/pool.cpp
   src/top_k.cpp)

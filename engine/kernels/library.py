@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.kernels.structs import ContextSizes, GroupShape, Op, PlanePack, Step
 
-VERSION = 5
+VERSION = 6
 _SUFFIXES = {"win32": ".dll", "darwin": ".so"}
 
 
@@ -95,7 +95,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "rp_kind_of": (c_int32, [c_int32]),
         "rp_row_bytes": (c_int64, [c_int32, c_int64]),
         "rp_packed_bytes": (c_int64, [c_void_p, c_int32, c_int64, c_int64]),
-        "rp_pack": (None, [c_void_p, c_int32, c_void_p, c_int64, c_int64, c_void_p]),
+        "rp_pack": (None, [c_void_p, c_int32, c_int32, c_void_p, c_int64, c_int64, c_void_p]),
         "rp_pack_plane": (None, [c_int32, POINTER(PlanePack)]),
         "rp_dequantize": (None, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
         "rp_crc32": (c_uint32, [c_void_p, c_int64]),

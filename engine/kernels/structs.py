@@ -24,6 +24,13 @@ class OpKind(IntEnum):
     SCAN = 11
     ROW_NORM = 12
     GROW = 13
+    HEAD_PREPARE = 14
+    HEAD_SKETCH = 15
+    HEAD_FIND_SEEDS = 16
+    HEAD_SEEDS = 17
+    HEAD_FIND_SURE = 18
+    HEAD_SURE = 19
+    HEAD_WHOLE = 20
 
 
 class Activation(IntEnum):
@@ -103,7 +110,10 @@ class Cell(Structure):
 
 
 class Step(Structure):
-    """What changes from step to step."""
+    """What changes from step to step.
+
+    num_sure: of a single row of logits, how many of the largest must be exact; 0 is all.
+    """
 
     _fields_ = (
         ("token_ids", c_void_p),
@@ -116,7 +126,7 @@ class Step(Structure):
         ("num_groups", c_int32),
         ("cells", POINTER(Cell)),
         ("num_cells", c_int32),
-        ("reserved", c_int32),
+        ("num_sure", c_int32),
     )
 
 
@@ -207,6 +217,23 @@ class Linear(Structure):
         ("matrices", POINTER(Matrix)),
         ("num_matrices", c_int32),
         ("is_logit_rows", c_int32),
+    )
+
+
+class Head(Structure):
+    """The output head: one matrix, packed in parts, and room for what its passes note.
+
+    bytes: as many as columns. scales: three float32 per group of 32. bounds: float32 of every tile
+    of rows. exact: int32 of every piece of 64 tiles.
+    """
+
+    _fields_ = (
+        ("linear", Linear),
+        ("bytes", c_void_p),
+        ("scales", c_void_p),
+        ("bounds", c_void_p),
+        ("threshold", c_void_p),
+        ("exact", c_void_p),
     )
 
 

@@ -121,3 +121,21 @@ def scan(
         state = state * torch.exp(steps[t][:, None] * a) + fed
         outputs.append(state @ c[t].double())
     return torch.stack(outputs).float(), state.float()
+
+
+def sketch(x: Tensor, weight: Tensor, *, bits: int) -> Tensor:
+    """Multiply activations of 8 bits with the high bits of weights, the other ones at their mean.
+
+    x: (T, C) float32. weight: (N, C) float32, whole numbers from -127 to 127 times a scale of every
+    32 columns, of which one is 127. Returns (T, N) float32.
+    """
+    groups = weight.view(len(weight), -1, GROUP_COLUMNS)
+    scale = groups.abs().amax(-1, keepdim=True) / 127.0
+    step = 2.0 ** (8 - bits)
+    high = torch.floor((torch.round(groups / scale.clamp_min(1e-30)) + 128.0) / step)
+    q, d = quantize_acts(x)
+    byte_step = 32767.0 / 127.0
+    rounded = torch.round(q.float() / byte_step)
+    products = F.linear(dequantize_acts(byte_step * rounded, d), (step * scale * high).flatten(-2))
+    sums = dequantize_acts(q, d).view(len(x), -1, GROUP_COLUMNS).sum(-1)
+    return products + ((step - 1.0) / 2.0 - 128.0) * F.linear(sums, scale.squeeze(-1))

@@ -65,9 +65,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     original = Decoder._evaluate_last
 
-    def counted(self: Decoder, batch: list) -> None:
+    def counted(self: Decoder, batch: list, num_sure: int) -> None:
         sizes.append(len(batch))
-        original(self, batch)
+        original(self, batch, num_sure)
 
     monkeypatch.setattr(Decoder, "_evaluate_last", counted)
     return sizes

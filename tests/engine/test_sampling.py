@@ -250,3 +250,21 @@ def test_unusable_logits_are_a_typed_error(temperature: float, bad: float):
     sampler = Sampler(SamplingParams(temperature=temperature, seed=1), 3)
     with pytest.raises(EngineError, match="no usable numbers"):
         sampler.sample(row_of(0.0, bad, 1.0), [])
+
+
+@pytest.mark.parametrize(
+    ("params", "num_sure"),
+    [
+        (SamplingParams(temperature=0), 1),
+        (SamplingParams(top_k=40), 40),
+        (SamplingParams(top_k=0), 0),
+        (SamplingParams(temperature=0, top_k=0, repetition_penalty=1.1), 65),
+        (SamplingParams(top_k=40, presence_penalty=0.5, penalty_last_n=10), 50),
+        (SamplingParams(top_k=40, repetition_penalty=0.9), 0),
+        (SamplingParams(top_k=40, presence_penalty=1.0, frequency_penalty=-0.1), 0),
+    ],
+)
+def test_sampler_says_how_many_logits_decide(params: SamplingParams, num_sure: int):
+    assert Sampler(params, 100).num_sure == num_sure
+    spared = Sampler(params, 100, num_spare=3).num_sure
+    assert spared == (num_sure + 3 if num_sure else 0)

@@ -15,7 +15,7 @@
 #define RP_EXPORT extern "C" __attribute__((visibility("default")))
 #endif
 
-RP_EXPORT int32_t rp_version() { return 5; }
+RP_EXPORT int32_t rp_version() { return 6; }
 
 // Name of the i-th instruction set that runs here, best first; null past the end.
 RP_EXPORT const char* rp_isa_name(int32_t i) {
@@ -66,9 +66,9 @@ RP_EXPORT int64_t rp_packed_bytes(const rp::Context* context, int32_t type, int6
     return rp::packed_bytes(rp::kind_of(type), context->table().lanes, rows, columns);
 }
 
-RP_EXPORT void rp_pack(rp::Context* context, int32_t type, const uint8_t* raw, int64_t rows,
-                       int64_t columns, uint8_t* out) {
-    context->pack(type, raw, rows, columns, out);
+RP_EXPORT void rp_pack(rp::Context* context, int32_t type, int32_t has_parts, const uint8_t* raw,
+                       int64_t rows, int64_t columns, uint8_t* out) {
+    context->pack(type, has_parts != 0, raw, rows, columns, out);
 }
 
 RP_EXPORT void rp_dequantize(int32_t type, const uint8_t* raw, int64_t rows, int64_t columns,

@@ -5,6 +5,7 @@
 
 #include "gguf_blocks.h"
 #include "pack.h"
+#include "pack_parts.h"
 
 namespace rp {
 namespace {
@@ -19,6 +20,7 @@ int64_t run_of(int64_t total, int32_t num_threads) {
 
 struct PackJob {
     std::atomic<int64_t> next{0};
+    bool has_parts;
     int type;
     int lanes;
     const uint8_t* raw;
@@ -31,9 +33,13 @@ void pack_some(void* pointer, int) {
     PackJob& job = *static_cast<PackJob*>(pointer);
     const int64_t tiles = (job.rows + job.lanes - 1) / job.lanes;
     constexpr int64_t kRun = 16;
-    for (int64_t first; (first = job.next.fetch_add(kRun)) < tiles;)
-        pack_tiles(job.type, job.lanes, job.raw, job.rows, job.columns, first,
-                   std::min(tiles, first + kRun), job.out);
+    for (int64_t first; (first = job.next.fetch_add(kRun)) < tiles;) {
+        const int64_t last = std::min(tiles, first + kRun);
+        if (job.has_parts)
+            pack_parts(job.lanes, job.raw, job.rows, job.columns, first, last, job.out);
+        else
+            pack_tiles(job.type, job.lanes, job.raw, job.rows, job.columns, first, last, job.out);
+    }
 }
 
 template <class Rows>
@@ -124,8 +130,10 @@ void Context::run(const RpOp* ops, int32_t num_ops, const RpStep& step) {
     pool_.run(&Context::work, this);
 }
 
-void Context::pack(int type, const uint8_t* raw, int64_t rows, int64_t columns, uint8_t* out) {
+void Context::pack(int type, bool has_parts, const uint8_t* raw, int64_t rows, int64_t columns,
+                   uint8_t* out) {
     PackJob job;
+    job.has_parts = has_parts;
     job.type = type;
     job.lanes = table_.lanes;
     job.raw = raw;

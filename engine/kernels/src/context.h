@@ -25,7 +25,9 @@ public:
     Context(const Table& table, const ContextSizes& sizes, const GroupShape* groups);
 
     void run(const RpOp* ops, int32_t num_ops, const RpStep& step);
-    void pack(int type, const uint8_t* raw, int64_t rows, int64_t columns, uint8_t* out);
+    // has_parts: the bits of Q8_0 lie apart, as pack_parts.h says.
+    void pack(int type, bool has_parts, const uint8_t* raw, int64_t rows, int64_t columns,
+              uint8_t* out);
 
     const Table& table() const { return table_; }
 

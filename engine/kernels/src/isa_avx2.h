@@ -207,4 +207,14 @@ RP_INLINE I dot(I sum, Pair w, Pair a) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w.odd, a.odd));
 }
 
+// Sums of products of up to 32 columns: of nibbles, and of bytes, four of them for every row.
+using B = __m256i;
+RP_INLINE B bzero() { return _mm256_setzero_si256(); }
+RP_INLINE B bdot(B sum, W nibbles, const int8_t* bytes) {
+    int32_t four;
+    std::memcpy(&four, bytes, sizeof four);
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(nibbles, _mm256_set1_epi32(four)));
+}
+RP_INLINE I btotal(B sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+
 }  // namespace RP_NS

@@ -183,4 +183,14 @@ RP_INLINE I dot(I sum, Pair w, Pair a) {
     return _mm512_dpwssd_epi32(sum, w.odd, a.odd);
 }
 
+// Sums of products of up to 32 columns: of nibbles, and of bytes, four of them for every row.
+using B = __m512i;
+RP_INLINE B bzero() { return _mm512_setzero_si512(); }
+RP_INLINE B bdot(B sum, W nibbles, const int8_t* bytes) {
+    int32_t four;
+    std::memcpy(&four, bytes, sizeof four);
+    return _mm512_dpbusd_epi32(sum, nibbles, _mm512_set1_epi32(four));
+}
+RP_INLINE I btotal(B sum) { return sum; }
+
 }  // namespace RP_NS

@@ -203,4 +203,14 @@ RP_INLINE I dot(I sum, Pair w, Pair a) {
     return dot_half(dot_half(sum, w.even, a.even), w.odd, a.odd);
 }
 
+// Sums of products of up to 32 columns: of nibbles, and of bytes, four of them for every row.
+using B = int32x4_t;
+RP_INLINE B bzero() { return vdupq_n_s32(0); }
+RP_INLINE B bdot(B sum, W nibbles, const int8_t* bytes) {
+    int32_t four;
+    std::memcpy(&four, bytes, sizeof four);
+    return vdotq_s32(sum, vreinterpretq_s8_u8(nibbles), vreinterpretq_s8_s32(vdupq_n_s32(four)));
+}
+RP_INLINE I btotal(B sum) { return sum; }
+
 }  // namespace RP_NS

@@ -193,7 +193,8 @@ RP_INLINE W whigh(W w) {
 }
 template <int SHIFT>
 RP_INLINE W wplane(W w, char mask) {
-    return wmap([&](int i) { return ((w.v[i] >> SHIFT) << 4) & mask; });
+    constexpr int kLeft = SHIFT < 4 ? 4 - SHIFT : 0, kRight = SHIFT < 4 ? 0 : SHIFT - 4;
+    return wmap([&](int i) { return ((w.v[i] << kLeft) >> kRight) & mask; });
 }
 
 // A weight vector as two of 16 bits: columns 0 and 2, columns 1 and 3 of every row.
@@ -246,5 +247,14 @@ RP_INLINE I dot(I sum, const Pair& w, const Pair& a) {
                         int32_t{w.odd.v[i]} * int32_t{a.odd.v[i]};
     return sum;
 }
+
+// Sums of products of up to 32 columns: of nibbles, and of bytes, four of them for every row.
+using B = I;
+RP_INLINE B bzero() { return {}; }
+RP_INLINE B bdot(B sum, W nibbles, const int8_t* bytes) {
+    for (int i = 0; i < 4 * R; ++i) sum.v[i / 4] += nibbles.v[i] * bytes[i % 4];
+    return sum;
+}
+RP_INLINE I btotal(B sum) { return sum; }
 
 }  // namespace RP_NS

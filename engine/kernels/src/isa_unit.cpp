@@ -20,10 +20,13 @@
 
 #include "vector_math.h"
 #include "elementwise.h"
+#include "parts.h"
 #include "linear.h"
 #include "dense.h"
 #include "linear_read.h"
 #include "linear_op.h"
+#include "threshold.h"
+#include "head.h"
 #include "slab.h"
 #include "hadamard.h"
 #include "rope.h"
@@ -57,6 +60,13 @@ const rp::Table table = {
         {count_scan, scan, false},
         {count_row_norm, row_norm, true},
         {count_rows, grow, true},
+        {count_one, prepare_sketch, false},
+        {count_pieces, sketch, false},
+        {count_one, find_seeds, false},
+        {count_pieces, make_seeds, false},
+        {count_one, find_sure, false},
+        {count_pieces, make_sure, false},
+        {count_whole, multiply_whole, false},
     },
     pack_plane,
     block_maxima,

@@ -29,6 +29,10 @@ struct Q8S {
     static constexpr int kBits = 8, kOffset = 0;
     static constexpr bool kHasMin = false, kHasHalves = false, kIsSigned = true;
 };
+struct Q8P {  // Q8S, the bits of a byte in several places
+    static constexpr int kBits = 8, kOffset = 128;
+    static constexpr bool kHasMin = false, kHasHalves = false, kIsSigned = false;
+};
 
 // Activation rows and neighbouring unpacked tiles that are multiplied at once: as many sums as
 // stay in registers, and every activation is loaded once for all the tiles.
@@ -89,6 +93,36 @@ struct PackedBeside : Packed<Q> {
         this->p += Layout<Q>::kGroup;
     }
 };
+
+template <>
+struct Packed<Q8P> : Parts {
+    static constexpr int kOffset = Q8P::kOffset;
+    template <int J>
+    RP_INLINE_MEMBER Pair vector() const {
+        const W nibbles = wload(low + J % 4 * kVector);
+        const W top = wplane<-1>(high_bits<J>(high), static_cast<char>(0xe0));
+        const W rest = wor(wplane<J>(wload(middle), 0x10), J < 4 ? wlow(nibbles) : whigh(nibbles));
+        return widen<false>(wor(top, rest));
+    }
+    RP_INLINE_MEMBER F scale(int) const { return fload_f16(scales); }
+    RP_INLINE_MEMBER void next() {
+        prefetch_once(high + kAhead, 3 * kVector);
+        prefetch_once(middle + kAhead, kVector);
+        prefetch_once(low + kAhead, 4 * kVector);
+        high += 3 * kVector;
+        scales += 2 * R;
+        middle += kVector;
+        low += 4 * kVector;
+    }
+};
+
+template <class Q>
+RP_INLINE Packed<Q> packed_tile(const RpMatrix& matrix, int64_t groups, int64_t tile) {
+    if constexpr (std::is_same_v<Q, Q8P>)
+        return {Parts::of(matrix, groups, tile)};
+    else
+        return {matrix.data + tile * groups * Layout<Q>::kGroup};
+}
 
 template <class Q>
 struct Unpacked {
@@ -240,9 +274,9 @@ static void multiply_all(const Source (&sources)[N], const RpMatrix& matrix, con
 }
 
 template <class Q, int... J>
-RP_INLINE void unpack_group(const uint8_t* p, uint8_t* out, std::integer_sequence<int, J...>) {
-    (store_pair(out + 2 * J * Layout<Q>::kVector,
-                minus<Q::kOffset>(widen<Q::kIsSigned>(unpack<Q, J>(p)))),
+RP_INLINE void unpack_group(const Packed<Q>& source, uint8_t* out,
+                            std::integer_sequence<int, J...>) {
+    (store_pair(out + 2 * J * Layout<Q>::kVector, minus<Q::kOffset>(source.template vector<J>())),
      ...);
 }
 
@@ -253,12 +287,12 @@ constexpr int64_t unpacked_bytes(int64_t groups) {
 }
 
 template <class Q>
-static Unpacked<Q> unpack_tile(const uint8_t* p, int64_t groups, uint8_t* scratch) {
+static Unpacked<Q> unpack_tile(Packed<Q> source, int64_t groups, uint8_t* scratch) {
     uint8_t* quants = scratch;
     float* scales = reinterpret_cast<float*>(scratch + groups * 16 * Layout<Q>::kVector);
     const Unpacked<Q> result{quants, scales};
-    for (Packed<Q> source{p}; groups > 0; --groups, source.next()) {
-        unpack_group<Q>(source.p, quants, std::make_integer_sequence<int, 8>());
+    for (; groups > 0; --groups, source.next()) {
+        unpack_group<Q>(source, quants, std::make_integer_sequence<int, 8>());
         quants += 16 * Layout<Q>::kVector;
         for (int i = 0; i < Layout<Q>::kScales; ++i, scales += R) fstore(scales, source.scale(i));
     }
@@ -293,10 +327,10 @@ static void multiply_two(const RpMatrix& matrix, const RpActs& acts, int64_t til
 template <class Q, int N>
 static void multiply_unpacked(const RpMatrix& matrix, const RpActs& acts, int64_t tile,
                               int64_t rows, uint8_t* scratch) {
-    const int64_t groups = acts.width / 32, tile_bytes = groups * Layout<Q>::kGroup;
+    const int64_t groups = acts.width / 32;
     Unpacked<Q> sources[N];
     each<N>([&](auto n) RP_LAMBDA {
-        sources[n] = unpack_tile<Q>(matrix.data + (tile + n) * tile_bytes, groups,
+        sources[n] = unpack_tile<Q>(packed_tile<Q>(matrix, groups, tile + n), groups,
                                     scratch + n * unpacked_bytes<Q>(groups));
     });
     multiply_all<Q, kBlock>(sources, matrix, acts, tile, rows);
@@ -312,15 +346,15 @@ static void multiply(const RpMatrix& matrix, const RpActs& acts, int64_t tile, i
         for (; tile < end; ++tile) multiply_unpacked<Q, 1>(matrix, acts, tile, rows, scratch);
         return;
     }
-    const int64_t tile_bytes = acts.width / 32 * Layout<Q>::kGroup;
     constexpr bool kIsWide = Q::kBits == 8;  // two tiles would not stay in registers
     if constexpr (!kIsWide) {
+        const int64_t tile_bytes = acts.width / 32 * Layout<Q>::kGroup;
         if (rows >= kBatchRows) prefetch_once(matrix.data + tile * tile_bytes, 2 * tile_bytes);
         for (; rows >= kBatchRows && tile + 2 <= end; tile += 2)
             multiply_two<Q>(matrix, acts, tile, rows);
     }
     for (; tile < end; ++tile) {
-        const Packed<Q> source[1] = {{matrix.data + tile * tile_bytes}};
+        const Packed<Q> source[1] = {packed_tile<Q>(matrix, acts.width / 32, tile)};
         multiply_blocks<Q, kIsWide ? 2 * kBatchRows : kBatchRows>(source, matrix, acts, tile, 0,
                                                                   rows);
     }
@@ -334,6 +368,7 @@ static void multiply_kind(const RpMatrix& matrix, const RpActs& acts, int64_t ti
         case RP_Q5A: return multiply<Q5A>(matrix, acts, tile, end, rows, scratch);
         case RP_Q5S: return multiply<Q5S>(matrix, acts, tile, end, rows, scratch);
         case RP_Q6S: return multiply<Q6S>(matrix, acts, tile, end, rows, scratch);
+        case RP_Q8P: return multiply<Q8P>(matrix, acts, tile, end, rows, scratch);
         default: return multiply<Q8S>(matrix, acts, tile, end, rows, scratch);
     }
 }

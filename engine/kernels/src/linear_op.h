@@ -3,8 +3,6 @@
 
 namespace RP_NS {
 
-RP_INLINE int64_t tiles_of(const RpMatrix& matrix) { return (matrix.num_rows + R - 1) / R; }
-
 RP_INLINE int64_t num_tiles(const RpLinear& args) {
     int64_t total = 0;
     for (int32_t i = 0; i < args.num_matrices; ++i) total += tiles_of(args.matrices[i]);
@@ -15,9 +13,11 @@ RP_INLINE int64_t rows_of(const RpLinear& args, const RpStep& step) {
     return args.is_logit_rows ? step.num_logit_rows : step.num_rows;
 }
 
-// Whether the rows are many of one sequence each, and their activations have scales of spans.
+// Whether the rows are many of one sequence each, and their activations have scales of spans. An
+// output head in parts is not read in fixed point: few of its rows are, but for scoring texts.
 RP_INLINE bool is_read(const RpLinear& args, const rp::Worker& worker) {
-    return args.acts->has_spans && is_reading(worker, rows_of(args, *worker.step));
+    return args.acts->has_spans && args.matrices->kind != RP_Q8P &&
+           is_reading(worker, rows_of(args, *worker.step));
 }
 
 // Tiles first..last-1 of all matrices laid end to end.

@@ -31,7 +31,8 @@ Plan PlanBuilder::build(const RpStep& step, const RpSlice* slices, const GroupSh
             add_dense(slice);
             continue;
         }
-        const int64_t keys = slice.first_place + rows_of(slice) - shared;
+        const int64_t oldest = std::max(shared, oldest_key(slice.first_place));
+        const int64_t keys = slice.first_place + rows_of(slice) - oldest;
         const int64_t pieces = static_cast<int64_t>(shape.num_kv_heads) * step.num_slices;
         add_few(slice, shared, slot, shared > 0 ? 1 : splits_for(pieces, keys, step.num_rows));
     }
@@ -102,15 +103,15 @@ void PlanBuilder::add_shared(const RpSlice* slices, int32_t num_slices, int64_t 
     for (int32_t& slots : row_slots_) slots = splits + 1;
 }
 
-// Cut the keys of an item into spans of whole blocks.
+// Cut the keys of an item into spans of whole blocks, as equal as these allow.
 void PlanBuilder::add_spans(PlanItem item, int slot, int splits) {
-    const int32_t end = item.key_end, size = shape_.block_size;
-    const int32_t blocks = (end - item.key_start + size - 1) / size;
-    const int32_t span = (blocks + splits - 1) / splits * size;
+    const int64_t size = shape_.block_size, first = item.key_start / size;
+    const int32_t end = item.key_end;
+    const int64_t blocks = (end + size - 1) / size - first;
     for (int i = 0; i < splits; ++i) {
-        item.key_end = std::min(end, (item.key_start / size * size) + span);
+        const int64_t last = (first + blocks * (i + 1) / splits) * size;
+        item.key_end = static_cast<int32_t>(std::min<int64_t>(end, last));
         item.slot = slot + i;
-        if (i == splits - 1) item.key_end = end;
         items_.push_back(item);
         item.key_start = std::max(item.key_start, item.key_end);
     }

@@ -61,7 +61,7 @@ struct RpStep {
     int32_t num_groups;
     const RpCell* cells;  // one per sequence where layers are recurrent
     int32_t num_cells;
-    int32_t reserved;
+    int32_t num_sure;  // of a single row of logits, how many of the largest are exact; 0 is all
 };
 
 // Where one layer's numbers lie in a quantised block, in bytes: keys and values [head][token][width]
@@ -275,7 +275,19 @@ struct RpGrow {
     int32_t period;
 };
 
-enum RpKind { RP_Q4A, RP_Q4S, RP_Q5A, RP_Q5S, RP_Q6S, RP_Q8S, RP_NUM_KINDS };
+// The output head, its matrix packed in parts (RP_Q8P); head.h tells what its operations do.
+// bytes: as many as columns. scales: three for every group of columns. bounds: one for every tile of
+// rows. exact: one for every piece of 64 of these. is_logit_rows must be set.
+struct RpHead {
+    RpLinear linear;
+    int8_t* bytes;
+    float* scales;
+    float* bounds;
+    float* threshold;
+    int32_t* exact;
+};
+
+enum RpKind { RP_Q4A, RP_Q4S, RP_Q5A, RP_Q5S, RP_Q6S, RP_Q8S, RP_Q8P, RP_NUM_KINDS };
 enum RpCodec { RP_F16, RP_BF16, RP_F32, RP_INT8, RP_K8V4 };
 enum RpRotation { RP_ROTATED_KEYS = 1, RP_ROTATED_VALUES = 2 };
 enum RpOpKind {
@@ -293,6 +305,13 @@ enum RpOpKind {
     RP_SCAN,
     RP_ROW_NORM,
     RP_GROW,
+    RP_HEAD_PREPARE,
+    RP_HEAD_SKETCH,
+    RP_HEAD_FIND_SEEDS,
+    RP_HEAD_SEEDS,
+    RP_HEAD_FIND_SURE,
+    RP_HEAD_SURE,
+    RP_HEAD_WHOLE,
     RP_NUM_OPS
 };
 
