@@ -131,7 +131,8 @@ def _bandwidth_row(decoded: Row, options: SpeedOptions, say: Callable[[str], Non
     """Compare the weights read per second while generating with what memory reaches.
 
     Weights are counted as they lie in the file, each once per token; a copy's bytes are those read
-    and those written.
+    and those written. An output head of 8 bits counts whole, of which ours reads a part: only where
+    there is none, as in the synthetic model, does the row tell how well memory is used.
     """
     say("copying and reading memory")
     memory = measure_bandwidth(options.threads, num_bytes=options.buffer_bytes)
