@@ -27,6 +27,11 @@ RP_INLINE float largest_of(const float* x, int n) {
     return fmaxh(largest);
 }
 
+// 0 for what is too large or not a number, whose conversion is undefined.
+RP_INLINE int32_t whole(float x) {
+    return std::fabs(x) < 2147483648.0f ? static_cast<int32_t>(x) : 0;
+}
+
 // One group of 32: q = round(x / d), d = top / limit, where top >= max|x|.
 RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, int group, float top,
                               float limit) {
@@ -40,7 +45,7 @@ RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, i
             fstore_swapped(q + 16 * half + i, v);
             sum = fadd(sum, v);
         }
-        sums[half] = static_cast<int32_t>(fsum(sum));
+        sums[half] = whole(fsum(sum));
     }
     const int64_t at = row * (acts.width / 32) + group;
     acts.d[at] = d;
