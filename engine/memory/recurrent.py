@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from engine.memory.interface import MemorySpec, RecurrentState, SequenceId
     from engine.memory.storage import ColdStore, Manifest, SnapshotJob
+
+# States of at most this size are kept at every block border, bigger ones at every fourth.
 SMALL_STATE_BYTES = 1 << 20
 STORED_BYTES = 32 << 20
 MAX_STORED = 256
