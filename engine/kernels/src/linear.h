@@ -261,14 +261,14 @@ static void multiply_rows(const Source (&sources)[N], const RpMatrix& matrix, co
         [&](auto i) RP_LAMBDA { store_tile(matrix, tile + i % N, first + i / N, sum[i]); });
 }
 
-// All rows, in blocks of at most MAX.
-template <class Q, int MAX, int N, class Source>
+// All rows, in blocks of kBlock.
+template <class Q, int N, class Source>
 static void multiply_all(const Source (&sources)[N], const RpMatrix& matrix, const RpActs& acts,
                          int64_t tile, int64_t rows) {
+    static_assert(kBlock == 3, "the last four rows are two and two rather than three and one");
     int64_t first = 0;
-    // Four rows are two and two rather than three and one.
-    for (; first + MAX <= rows && (MAX != 3 || first + 4 != rows); first += MAX)
-        multiply_rows<Q, MAX>(sources, matrix, acts, tile, first);
+    for (; first + kBlock <= rows && first + 4 != rows; first += kBlock)
+        multiply_rows<Q, kBlock>(sources, matrix, acts, tile, first);
     for (; first + 2 <= rows; first += 2) multiply_rows<Q, 2>(sources, matrix, acts, tile, first);
     if (first < rows) multiply_rows<Q, 1>(sources, matrix, acts, tile, first);
 }
@@ -333,7 +333,7 @@ static void multiply_unpacked(const RpMatrix& matrix, const RpActs& acts, int64_
         sources[n] = unpack_tile<Q>(packed_tile<Q>(matrix, groups, tile + n), groups,
                                     scratch + n * unpacked_bytes<Q>(groups));
     });
-    multiply_all<Q, kBlock>(sources, matrix, acts, tile, rows);
+    multiply_all<Q>(sources, matrix, acts, tile, rows);
 }
 
 // Neighbouring tiles of one matrix.
