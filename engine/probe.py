@@ -91,13 +91,18 @@ class Probe:
         """Return the real bytes of the memory measured."""
         return self._memory.breakdown()
 
-    def decode(self, sequence: SequenceId, depth: int, num_tokens: int) -> float:
-        """Generate greedily behind the first depth tokens; return the seconds it took."""
+    def decode(
+        self, sequence: SequenceId, depth: int, num_tokens: int, *, num_sure: int = 1
+    ) -> float:
+        """Generate greedily behind the first depth tokens; return the seconds it took.
+
+        num_sure: how many of the largest logits must be exact, as for top_k; 0 for all.
+        """
         self._memory.truncate(sequence, depth)
         token = 1
         started = time.perf_counter()
         for _ in range(num_tokens):
-            token = self._evaluate(sequence, [token], is_last=True)
+            token = self._evaluate(sequence, [token], is_last=True, num_sure=num_sure)
         return time.perf_counter() - started
 
     def greedy(self, sequence: SequenceId, token_ids: Sequence[int], num_tokens: int) -> list[int]:
@@ -143,12 +148,19 @@ class Probe:
         """Give a sequence up."""
         self._memory.release(sequence)
 
-    def _evaluate(self, sequence: SequenceId, token_ids: Sequence[int], *, is_last: bool) -> int:
+    def _evaluate(
+        self,
+        sequence: SequenceId,
+        token_ids: Sequence[int],
+        *,
+        is_last: bool,
+        num_sure: int = 1,
+    ) -> int:
         view = self._place(sequence, token_ids)
         position = self._memory.length(sequence)
         if is_last and len(token_ids) == 1:
             logits: Logits | None = self._runner.forward_last(
-                token_ids, [position], view, keep=_nothing, num_sure=1
+                token_ids, [position], view, keep=_nothing, num_sure=num_sure
             )[0]
         else:
             logits = self._runner.forward(token_ids, position, view, wants_logits=is_last)

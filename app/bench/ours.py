@@ -78,12 +78,18 @@ class Ours:
         probe.release(sequence)
         return {"ms": elapsed * 1000.0}
 
-    def decode(self, *, token_ids: list[int], num_tokens: int) -> Mapping[str, Any]:
-        """Generate greedily behind a prompt that is read once."""
+    def decode(
+        self, *, token_ids: list[int], num_tokens: int, num_sure: int = 1
+    ) -> Mapping[str, Any]:
+        """Generate greedily behind a prompt that is read once.
+
+        num_sure: how many of the largest logits must be exact, as for top_k; 0 for all.
+        """
         probe = self._loaded.probe()
         if self._prompt is None or self._prompt[0] != token_ids:
             self._prompt = (token_ids, probe.read(token_ids))
-        seconds = probe.decode(self._prompt[1], len(token_ids), num_tokens)
+        sequence, depth = self._prompt[1], len(token_ids)
+        seconds = probe.decode(sequence, depth, num_tokens, num_sure=num_sure)
         return {"tokens_per_second": num_tokens / seconds}
 
     def decode_writing(self, *, token_ids: list[int], max_tokens: int) -> Mapping[str, Any]:

@@ -76,8 +76,11 @@ def test_speed_rows_name_what_was_measured(tiny_shape, model):
         model, 1, False, 1, (40,), (30, 20), ("int8",), num_decoded=2, buffer_bytes=1 << 20
     )
     rows = {row.name: row.to_json() for row in measure_speed(options, print).rows}
-    names = ["prefill_40", "decode_at_30", "decode_at_20", "weights_bandwidth", "load"]
-    assert list(rows) == [*names, "resident_mb", "decode_at_30_int8"]
+    names = ["prefill_40", "decode_at_30", "decode_at_20", "decode_at_20_top_40"]
+    assert list(rows) == [*names, "weights_bandwidth", "load", "resident_mb", "decode_at_30_int8"]
+    drawn = rows["decode_at_20_top_40"]
+    assert drawn["greedy"] > 0
+    assert drawn["of_whole"] == pytest.approx(drawn["ours"] / drawn["whole"])
     memory, decoded = rows["weights_bandwidth"], rows["decode_at_30"]["ours"]
     per_second = memory["weights_gb_per_second"]
     assert per_second == pytest.approx(memory["weights_gb_per_token"] * decoded)
