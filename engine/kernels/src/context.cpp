@@ -13,9 +13,26 @@ namespace {
 constexpr int64_t kAlign = 64;
 
 // Pieces that a thread takes at once: some runs for every thread, in case one loses its core.
-int64_t run_of(int64_t total, int32_t num_threads) {
+int64_t run_of(const OpFunctions& functions, int64_t total, int32_t num_threads) {
     constexpr int64_t kRuns = 8;
-    return std::max<int64_t>(1, total / (kRuns * num_threads));
+    return functions.is_fine ? std::max<int64_t>(1, total / (kRuns * num_threads)) : 1;
+}
+
+// Pieces start..end-1 of an operation, `run` of which are taken at once.
+struct Share {
+    int64_t start, end, run;
+};
+
+void work_on_share(const OpFunctions& functions, const void* args, const Worker& worker,
+                   const Share& share, std::atomic<int64_t>& taken, std::atomic<int64_t>& done) {
+    const auto take = [&] {
+        return share.start + taken.fetch_add(share.run, std::memory_order_relaxed);
+    };
+    for (int64_t first; (first = take()) < share.end;) {
+        const int64_t last = std::min(share.end, first + share.run);
+        for (int64_t piece = first; piece < last; ++piece) functions.work(args, worker, piece);
+        done.fetch_add(last - first, std::memory_order_release);
+    }
 }
 
 struct PackJob {
@@ -83,27 +100,34 @@ Worker Context::worker(int thread, const RpStep& step) {
     return worker;
 }
 
-// A thread that lost its core does not hold up the others unless it is in the middle of a piece:
-// an operation is over when its pieces are done, whoever did them.
-void Context::work_on(const RpOp& op, Progress& progress, const Worker& worker) {
+// Every thread begins with a share of its own, whose pieces lie one behind the other in memory, and
+// goes on with what is left of the others': one that lost its core does not hold up the rest unless
+// it is in the middle of a piece. An operation is over when its pieces are done, whoever did them.
+void Context::work_on(const RpOp& op, const Progress& progress, const Worker& worker, int thread) {
     const OpFunctions& functions = table_.ops[op.kind];
     const int64_t total = functions.count(op.args, worker);
-    const int64_t run = functions.is_fine ? run_of(total, worker.num_threads) : 1;
-    for (int64_t first; (first = progress.taken.fetch_add(run, std::memory_order_relaxed)) < total;) {
-        const int64_t last = std::min(total, first + run);
-        for (int64_t piece = first; piece < last; ++piece) functions.work(op.args, worker, piece);
-        progress.done.fetch_add(last - first, std::memory_order_release);
+    const int32_t threads = worker.num_threads;
+    for (int32_t i = 0; i < threads; ++i) {
+        const int32_t owner = (thread + i) % threads;
+        const Share share{total * owner / threads, total * (owner + 1) / threads,
+                          run_of(functions, total, threads)};
+        work_on_share(functions, op.args, worker, share, progress.taken[owner], progress.done);
     }
     for (int round = 0; progress.done.load(std::memory_order_acquire) < total; ++round)
         relax(round);
+}
+
+Context::Progress Context::progress_of(size_t op) {
+    std::atomic<int64_t>* counts = &progress_[op * (1 + static_cast<size_t>(pool_.num_threads()))];
+    return {counts[0], counts + 1};
 }
 
 void Context::work(void* pointer, int thread) {
     Context& self = *static_cast<Context*>(pointer);
     const Worker workers[2] = {self.worker(thread, *self.step_),
                                self.worker(thread, self.tail_step_)};
-    for (size_t i = 0; i < self.progress_.size(); ++i)
-        self.work_on(self.ops_[i], self.progress_[i], workers[self.ops_[i].is_tail]);
+    for (size_t i = 0; i < self.num_ops_; ++i)
+        self.work_on(self.ops_[i], self.progress_of(i), workers[self.ops_[i].is_tail], thread);
 }
 
 // The step as operations after a selection see it.
@@ -115,16 +139,18 @@ void Context::prepare_tail(const RpStep& step) {
     tail_step_.logit_rows = tail_rows_.data();
 }
 
+void Context::clear_progress(size_t num_ops) {
+    num_ops_ = num_ops;
+    const size_t size = num_ops * (1 + static_cast<size_t>(pool_.num_threads()));
+    if (progress_.size() != size) progress_ = std::vector<std::atomic<int64_t>>(size);
+    for (std::atomic<int64_t>& count : progress_) count.store(0, std::memory_order_relaxed);
+}
+
 void Context::run(const RpOp* ops, int32_t num_ops, const RpStep& step) {
     ops_ = ops;
     step_ = &step;
     prepare_tail(step);
-    if (progress_.size() != static_cast<size_t>(num_ops))
-        progress_ = std::vector<Progress>(static_cast<size_t>(num_ops));
-    for (Progress& progress : progress_) {
-        progress.taken.store(0, std::memory_order_relaxed);
-        progress.done.store(0, std::memory_order_relaxed);
-    }
+    clear_progress(static_cast<size_t>(num_ops));
     for (size_t i = 0; i < groups_.size() && step.num_groups > 0; ++i)
         plans_[i] = builders_[i].build(step, step.slices[i], groups_[i]);
     pool_.run(&Context::work, this);

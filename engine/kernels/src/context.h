@@ -32,14 +32,16 @@ public:
     const Table& table() const { return table_; }
 
 private:
-    // Pieces of an operation that were taken, and that are finished.
-    struct alignas(64) Progress {
-        std::atomic<int64_t> taken{0};
-        std::atomic<int64_t> done{0};
+    // Of an operation: how many of its pieces are finished, and were taken of every thread's share.
+    struct Progress {
+        std::atomic<int64_t>& done;
+        std::atomic<int64_t>* taken;
     };
 
     static void work(void* context, int thread);
-    void work_on(const RpOp& op, Progress& progress, const Worker& worker);
+    void work_on(const RpOp& op, const Progress& progress, const Worker& worker, int thread);
+    Progress progress_of(size_t op);
+    void clear_progress(size_t num_ops);
     Worker worker(int thread, const RpStep& step);
     void prepare_tail(const RpStep& step);
 
@@ -51,8 +53,9 @@ private:
     std::vector<uint8_t> scratch_;
     std::vector<float> sums_;
     std::vector<float> stats_;
-    std::vector<Progress> progress_;
+    std::vector<std::atomic<int64_t>> progress_;
     const RpOp* ops_ = nullptr;
+    size_t num_ops_ = 0;
     const RpStep* step_ = nullptr;
     RpStep tail_step_{};  // of the selected rows alone
     std::vector<int32_t> tail_rows_;
