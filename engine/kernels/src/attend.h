@@ -51,10 +51,11 @@ RP_INLINE void score_keys(const float* q, int size, const uint8_t* keys, const u
             const int at = t + j < n ? t + j : n - 1;
             key[j] = keys + static_cast<int64_t>(at) * size * Codec::kBytes;
         }
-        prefetch(next + static_cast<int64_t>(t) * size * Codec::kBytes, T * size * Codec::kBytes);
+        const uint8_t* ahead = next + static_cast<int64_t>(t) * size * Codec::kBytes;
         F sum[H * T];
         each<H * T>([&](auto j) RP_LAMBDA { sum[j] = fzero(); });
-        for (int i = 0; i < size; i += R) {
+        for (int i = 0; i < size; i += R, ahead += R * T * Codec::kBytes) {
+            prefetch(ahead, R * T * Codec::kBytes);
             each<T>([&](auto j) RP_LAMBDA {
                 const F k = Codec::load(key[j], i);
                 each<H>([&](auto h) RP_LAMBDA {
@@ -174,7 +175,7 @@ RP_INLINE float soften(float* scores, int n, float cap, float* stats) {
         fstore(scores + t, p);
         sum = fadd(sum, p);
     }
-    const float factor = std::exp(stats[0] - largest);
+    const float factor = largest == stats[0] ? 1.0f : std::exp(stats[0] - largest);
     stats[0] = largest;
     stats[1] = stats[1] * factor + fsum(sum);
     return factor;
