@@ -8,6 +8,7 @@ namespace {
 constexpr int32_t kQueryRows = 128;
 constexpr int64_t kLeastKeys = 128;
 constexpr int kMostSplits = 64;
+constexpr int64_t kKeysPerRow = 8;
 // Fewer rows behind a common prefix are attended one by one.
 constexpr int32_t kSharedRows = 4;
 
@@ -28,7 +29,7 @@ Plan PlanBuilder::build(const RpStep& step, const RpSlice* slices, const GroupSh
     for (int32_t i = 0; i < step.num_slices; ++i) {
         const RpSlice& slice = slices[i];
         if (rows_of(slice) >= kDenseRows) {
-            add_dense(slice);
+            add_dense(slice, step.num_rows);
             continue;
         }
         const int64_t oldest = std::max(shared, oldest_key(slice.first_place));
@@ -54,36 +55,55 @@ int PlanBuilder::splits_for(int64_t pieces, int64_t keys, int64_t rows) const {
     return static_cast<int>(splits);
 }
 
-// Many rows of one sequence: cut into blocks of queries, the longest first.
-void PlanBuilder::add_dense(const RpSlice& slice) {
+// Many rows of one sequence. Keys are converted for every piece that sees them: where rows are few
+// beside the keys, these are cut rather than the rows.
+void PlanBuilder::add_dense(const RpSlice& slice, int64_t rows) {
+    const int32_t heads = shape_.num_kv_heads;
+    const int64_t oldest = oldest_key(slice.first_place);
+    const int64_t keys = slice.first_place + rows_of(slice) - oldest;
+    const int splits = keys < kKeysPerRow * rows_of(slice) ? 1 : splits_for(heads, keys, rows);
+    if (splits == 1 || heads * splits < 2 * num_threads_) return add_blocks(slice);
+    PlanItem item = whole_of(slice, oldest);
+    item.is_dense = true;
+    add_spans(item, 0, splits);
+    set_slots(slice, splits);
+}
+
+// Blocks of queries, the longest first.
+void PlanBuilder::add_blocks(const RpSlice& slice) {
     int32_t size = kQueryRows;
     while (size > kDenseRows && rows_of(slice) / size * shape_.num_kv_heads < 2 * num_threads_)
         size /= 2;
     const int32_t blocks = (rows_of(slice) + size - 1) / size;
     for (int32_t i = blocks - 1; i >= 0; --i) {
-        PlanItem item{};
-        item.row_start = slice.start + i * size;
+        PlanItem item = whole_of(slice, oldest_key(slice.first_place + i * size));
+        item.row_start += i * size;
         item.row_end = std::min(slice.end, item.row_start + size);
-        item.key_start = static_cast<int32_t>(oldest_key(slice.first_place + i * size));
         item.key_end = slice.first_place + item.row_end - slice.start;
         item.is_dense = true;
-        item.blocks = slice.blocks;
-        item.is_packed = slice.is_packed;
         items_.push_back(item);
     }
 }
 
 void PlanBuilder::add_few(const RpSlice& slice, int64_t first_key, int slot, int splits) {
+    add_spans(whole_of(slice, std::max(first_key, oldest_key(slice.first_place))), slot, splits);
+    set_slots(slice, slot + splits);
+}
+
+// All rows of a sequence and the keys from first_key on.
+PlanItem PlanBuilder::whole_of(const RpSlice& slice, int64_t first_key) {
     PlanItem item{};
     item.row_start = slice.start;
     item.row_end = slice.end;
-    item.key_start = static_cast<int32_t>(std::max(first_key, oldest_key(slice.first_place)));
+    item.key_start = static_cast<int32_t>(first_key);
     item.key_end = slice.first_place + rows_of(slice);
     item.blocks = slice.blocks;
     item.is_packed = slice.is_packed;
-    add_spans(item, slot, splits);
-    for (int32_t row = slice.start; row < slice.end; ++row)
-        row_slots_[static_cast<size_t>(row)] = slot + splits;
+    return item;
+}
+
+void PlanBuilder::set_slots(const RpSlice& slice, int slots) {
+    std::fill(row_slots_.begin() + slice.start, row_slots_.begin() + slice.end, slots);
 }
 
 // The common prefix of all sequences, read once for the whole batch.

@@ -23,10 +23,13 @@ public:
     Plan build(const RpStep& step, const RpSlice* slices, const GroupShape& shape);
 
 private:
-    void add_dense(const RpSlice& slice);
+    void add_dense(const RpSlice& slice, int64_t rows);
+    void add_blocks(const RpSlice& slice);
     void add_few(const RpSlice& slice, int64_t first_key, int slot, int splits);
     void add_shared(const RpSlice* slices, int32_t num_slices, int64_t keys);
     void add_spans(PlanItem item, int slot, int splits);
+    static PlanItem whole_of(const RpSlice& slice, int64_t first_key);
+    void set_slots(const RpSlice& slice, int slots);
     int64_t oldest_key(int64_t place) const;
     int splits_for(int64_t pieces, int64_t keys, int64_t rows) const;
     int64_t shared_keys(const RpSlice* slices, int32_t num_slices) const;

@@ -60,6 +60,22 @@ def test_every_kind_of_layer(isa: KernelInfo, new: int, change: dict[str, object
     check(replace(Case(((333, new),)), **change), isa)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"window": 300},
+        {"window": 300, "block_size": 128, "num_threads": 7},
+        {"soft_cap": 3.0, "has_sinks": True},
+        {"size": 256, "heads": 4, "kv_heads": 1, "num_threads": 7},
+    ],
+    ids=str,
+)
+def test_few_rows_behind_many_keys(isa: KernelInfo, change: dict[str, object]) -> None:
+    """Their keys are cut into spans, the last of which not all rows see."""
+    check(replace(Case(((1000, 12),)), **change), isa)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("codec", [KVCodec.INT8, KVCodec.K8V4])
 @pytest.mark.parametrize("new", [1, 5, 40])
 @pytest.mark.parametrize(
