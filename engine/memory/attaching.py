@@ -66,6 +66,14 @@ class _Chain:
         step = self.block_size * TOKEN_BYTES
         return self.data[at * step : (at + 1) * step]
 
+    def missing(self) -> list[tuple[int, bytes]]:
+        """Return place and hash of the blocks that are neither ours nor hot."""
+        return [
+            (at, key)
+            for at, key in enumerate(self.hashes, self.start)
+            if at not in self.owned and self.table.memory.find(key) is None
+        ]
+
     def give_back(self, keep: range) -> None:
         """Give up the owned blocks outside a range, the last one first."""
         for at in sorted(set(self.owned) - set(keep), reverse=True):
@@ -97,6 +105,7 @@ class Attacher:
         prefix: the beginning that the blocks derive from, where they are derived.
         """
         chains = self._chains(self._groups.new_sequence(prefix), data)
+        self._look(chains)
         full = len(data) // self._step_bytes
         end = _reach(chains)
         if end < full:
@@ -112,12 +121,17 @@ class Attacher:
     ) -> Brought:
         """Extend a sequence along data, token ids of which it holds a prefix; whole blocks only.
 
-        known: per group, the hashes of all blocks of data, where they were computed before.
+        known: per group, the hashes of all blocks of data, where they are those of a stored branch.
         Returns how many tokens came from where.
         """
         chains = self._chains(found, data, known)
+        is_whole = known is not None
+        if not is_whole:
+            self._look(chains)
         while not all([self._own(chain, _reach(chains)) for chain in chains]):
-            pass
+            if is_whole:
+                self._look(chains)
+                is_whole = False
         start, end = chains[0].start, _reach(chains)
         for chain in chains:
             chain.give_back(chain.needed(end))
@@ -162,24 +176,24 @@ class Attacher:
     def _chains(
         self, found: Sequence, data: bytes, known: SequenceOf[SequenceOf[bytes]] | None = None
     ) -> list[_Chain]:
-        """Return a chain per group, told which of its blocks can be had."""
+        """Return a chain per group, of which nothing is lost yet."""
         start = found.length // self._groups.block_size
         if known is None:
             hashes = [self._hashes(table, data, start) for table in found.tables]
         else:
             hashes = [list(of_group[start:]) for of_group in known]
-        chains = [
+        return [
             _Chain(table, start, of_group, data)
             for table, of_group in zip(found.tables, hashes, strict=True)
         ]
-        missing = [
-            h for chain in chains for h in chain.hashes if chain.table.memory.find(h) is None
-        ]
-        stored = self._reader.existing(missing)
-        lost = set(missing) - stored
-        for chain in chains:
-            chain.lost = {at for at, h in enumerate(chain.hashes, chain.start) if h in lost}
-        return chains
+
+    def _look(self, chains: SequenceOf[_Chain]) -> None:
+        """Tell some chains which of their blocks can be had nowhere."""
+        missing = [(chain, at, key) for chain in chains for at, key in chain.missing()]
+        stored = self._reader.existing([key for _, _, key in missing])
+        for chain, at, key in missing:
+            if key not in stored:
+                chain.lost.add(at)
 
     def _hashes(self, table: BlockTable, data: bytes, start: int) -> list[bytes]:
         """Return the hashes of the full blocks of data from block start on."""

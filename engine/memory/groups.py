@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from engine.memory.sequence import GroupMemory, Prefix
 
 
+# Beside what is brought back: the open tail, a copy of it in a fork, and what the next turn fills.
+_BLOCKS_AHEAD = 6
+
+
 class Groups:
     """The attention groups of a model, advancing in step.
 
@@ -45,9 +49,11 @@ class Groups:
         num_blocks = self._num_blocks_within(num_bytes, [pool.slab_bytes for pool in settled])
         for memory, pool in zip(self.memories, settled, strict=True):
             num_held = num_blocks - memory.first_held(num_blocks * self.block_size)
-            pool.prepare(num_held)
+            num_exact = num_held
             if pool is not memory.pool:
-                memory.pool.prepare(min(num_held, self.num_blocks(EXACT_RECENT_TOKENS) + 2))
+                pool.prepare(num_held)
+                num_exact = min(num_held, self.num_blocks(EXACT_RECENT_TOKENS))
+            memory.pool.prepare(num_exact + _BLOCKS_AHEAD if num_held else 0)
 
     def _num_blocks_within(self, num_bytes: int, slab_bytes: SequenceOf[int]) -> int:
         """Return how many blocks of text so many bytes hold; of windows the last is there alone."""

@@ -172,6 +172,9 @@ def test_a_broken_store_costs_only_the_prefix():
         def existing(self, fingerprint, hashes):
             raise StoreError("locked")
 
+        def read_blocks(self, fingerprint, hashes):
+            raise StoreError("locked")
+
     store = stored()
     broken = Broken()
     broken.blocks = store.blocks
