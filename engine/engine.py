@@ -367,7 +367,12 @@ class Engine:
             request,
             prompt,
             decoder=self._decoder,
-            sampler=Sampler(sampling, vocab_size, num_spare=num_spare),
+            sampler=Sampler(
+                sampling,
+                vocab_size,
+                num_spare=num_spare,
+                num_before=len(prompt.session.token_ids) - prompt.reply_start,
+            ),
             text=ReplyText(
                 loaded.tokenizer,
                 parser,

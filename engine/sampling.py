@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 import secrets
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +15,10 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingParams
-from engine.errors import EngineError, SnapshotError
+from engine.errors import EngineError
 from engine.kernels.top_k import TopK
 from engine.runner import Logits
 
-_STATE_MAGIC = b"RNG2"
-_STATE_FORMAT = "<625I"
 _MASKED = -torch.inf
 _FEW = 1024
 
@@ -183,10 +180,13 @@ class Sampler:
     of the largest logits decide the draw, 0 for all.
     """
 
-    def __init__(self, params: SamplingParams, vocab_size: int, *, num_spare: int = 0) -> None:
+    def __init__(
+        self, params: SamplingParams, vocab_size: int, *, num_spare: int = 0, num_before: int = 0
+    ) -> None:
         """Check the parameters and seed the generator.
 
         num_spare: logits beyond the vocabulary, which are not drawn but may be among the largest.
+        num_before: tokens that the reply has already; every one took a number of the generator.
         Raises: ValueError when a parameter is out of range.
         """
         _check_params(params)
@@ -199,6 +199,8 @@ class Sampler:
         self.num_sure = num_sure and num_sure + num_spare
         self.seed = secrets.randbits(63) if params.seed is None else params.seed % (1 << 63)
         self._generator = random.Random(self.seed)
+        for _ in range(num_before):
+            self._generator.random()
 
     def sample(self, logits: Logits, token_ids: Sequence[int]) -> int:
         """Draw the next token.
@@ -228,37 +230,6 @@ class Sampler:
             mass=mass,
         )
         return ids[place]
-
-    def state_bytes(self) -> bytes:
-        """Return where the generator stands, so that drawing can go on exactly from here."""
-        return _STATE_MAGIC + struct.pack(_STATE_FORMAT, *self._generator.getstate()[1])
-
-    def restore(self, state: bytes) -> None:
-        """Go on from what state_bytes() returned.
-
-        Raises: SnapshotError when it is damaged.
-        """
-        size = struct.calcsize(_STATE_FORMAT)
-        if not state.startswith(_STATE_MAGIC) or len(state) != size + len(_STATE_MAGIC):
-            raise SnapshotError("The stored state of the sampler is damaged.")
-        numbers = struct.unpack(_STATE_FORMAT, state[len(_STATE_MAGIC) :])
-        version = self._generator.getstate()[0]
-        try:
-            self._generator.setstate((version, numbers, None))
-        except ValueError as error:
-            raise SnapshotError(
-                "The stored state of the sampler is damaged.", detail=str(error)
-            ) from error
-
-    @classmethod
-    def from_state(cls, params: SamplingParams, vocab_size: int, state: bytes) -> Sampler:
-        """Build a sampler that goes on from what state_bytes() returned.
-
-        Raises: SnapshotError when it is damaged, ValueError when a parameter is out of range.
-        """
-        sampler = cls(params, vocab_size)
-        sampler.restore(state)
-        return sampler
 
     def _sample_all(self, row: Tensor) -> int:
         """Draw from a whole row (1, V), which top_k leaves as it is."""

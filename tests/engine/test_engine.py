@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -153,12 +154,14 @@ def test_an_aside_leaves_the_conversation_as_it_was(engine):
     assert next_turn.miss_reason is None
 
 
-def test_continuing_goes_on_where_the_reply_was_cut(engine):
-    whole, _ = reply(engine, request("Hello", max_tokens=16, conversation="whole"))
-    start, _ = reply(engine, request("Hello", max_tokens=8))
-    rest, finished = reply(engine, request("Hello", start, max_tokens=8))
-    assert start + rest == whole
-    assert finished.usage.recomputed_tokens == 1
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.5, seed=3)], ids=str)
+def test_continuing_goes_on_where_the_reply_was_cut(engine, sampling):
+    asked = partial(request, "Hello", sampling=sampling, ignore_eos=True)
+    _, whole = reply(engine, asked(max_tokens=16, conversation="whole"))
+    text, start = reply(engine, asked(max_tokens=8))
+    _, rest = reply(engine, asked(text, max_tokens=8))
+    assert start.token_ids + rest.token_ids == whole.token_ids
+    assert rest.usage.recomputed_tokens == 1
 
 
 def test_cancelling_before_a_chunk_keeps_what_was_read(engine):
