@@ -167,6 +167,23 @@ def test_a_manifest_of_another_model_is_refused():
         memory.restore(manifest_of(store))
 
 
+def test_only_a_branch_that_is_not_whole_is_looked_for():
+    class Counting(MemoryColdStore):
+        num_asked = 0
+
+        def existing(self, fingerprint, hashes):
+            self.num_asked += 1
+            return super().existing(fingerprint, hashes)
+
+    store, asked = stored(), Counting()
+    asked.blocks = dict(store.blocks)
+    assert build(asked).restore(manifest_of(store))[2].total == len(TEXT)
+    assert asked.num_asked == 0
+    del asked.blocks[list(asked.blocks)[1]]
+    assert 0 < build(asked).restore(manifest_of(store))[2].total < len(TEXT)
+    assert asked.num_asked == 1
+
+
 def test_a_broken_store_costs_only_the_prefix():
     class Broken(MemoryColdStore):
         def existing(self, fingerprint, hashes):
