@@ -17,11 +17,10 @@ from engine.memory.storage import Manifest, StoredBlock
 _CHUNK = 500
 
 
-def binding_of(block: Any) -> int:
+def binding_of(block: StoredBlock) -> int:
     """Return a checksum that ties a block's crc32 to its hash, parent, tokens and codec.
 
-    A payload that was moved to another row together with its crc32 is found out by it. block: one,
-    or its row.
+    A payload that was moved to another row together with its crc32 is found out by it.
     """
     names = b"\0".join((block.hash, block.parent, block.token_ids, block.codec.encode()))
     return zlib.crc32(names, block.crc32)
@@ -57,14 +56,13 @@ def block_of(row: Any, payload: bytes) -> StoredBlock | None:
     row: its columns as attributes.
     """
     block = StoredBlock(row.hash, row.parent, row.token_ids, row.codec, payload, row.crc32)
-    return block if is_bound(row) else None
+    return block if _is_bound(block, row.binding) else None
 
 
-def is_bound(row: Any) -> bool:
-    """Tell whether the columns of a row, as attributes, belong together."""
-    # Those of a damaged one may hold values of any type.
+def _is_bound(block: StoredBlock, binding: Any) -> bool:
+    # Columns of a damaged row may hold values of any type.
     try:
-        return bool(binding_of(row) == row.binding)
+        return bool(binding_of(block) == binding)
     except (TypeError, AttributeError, OverflowError):
         return False
 

@@ -18,7 +18,6 @@ from filelock import FileLock, Timeout
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from app.errors import DatabaseDamagedError, DatabaseError
-from app.store.kv_payloads import Payloads
 from app.store.kv_tables import VERSION, metadata, notes
 from app.store.sqlite_errors import typed_errors
 
@@ -46,7 +45,6 @@ _PRAGMAS = (
 class KVDatabase:
     """kv.db, created or replaced where this process may write.
 
-    payloads: where those of blocks are copied from.
     Raises: DatabaseError kinds. ``is_writable`` is False while another process writes.
     """
 
@@ -58,7 +56,6 @@ class KVDatabase:
         # Readers must not open a file that is just being replaced.
         self._gate = threading.Lock()
         self._running: sqlite3.Connection | None = None
-        self.payloads = Payloads(path, _MAX_MMAP)
         self._readers = _create_engine(path)
         self._writer = _create_engine(path)
         event.listen(self._writer, "begin", _begin)
@@ -180,10 +177,8 @@ class KVDatabase:
             notes.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-        self.payloads.open()
 
     def _dispose(self) -> None:
-        self.payloads.close()
         # The writer goes last: who closes last checkpoints.
         self._readers.dispose()
         self._writer.dispose()

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from app.store.kv_blocks import block_of, is_bound, manifest_of
+from app.store.kv_blocks import block_of, manifest_of
 from app.store.kv_database import driver, snapshot
-from app.store.kv_payloads import DriverReading, Payloads
-from engine.memory.storage import BlockInfo, Manifest, StoredBlock, Target
+from engine.memory.storage import Manifest, StoredBlock
 
 
-class BlockRow(NamedTuple):
+class _BlockRow(NamedTuple):
     """A row of blocks. Of a damaged file, its values may have any type."""
 
     id: Any
@@ -50,7 +49,7 @@ _CHUNK = 500
 # Of payloads read in one go: what is still in the processor's cache when the engine copies it.
 _BATCH_BYTES = 512 << 10
 
-_BLOCKS = f"SELECT {', '.join(BlockRow._fields)} FROM blocks"
+_BLOCKS = f"SELECT {', '.join(_BlockRow._fields)} FROM blocks"
 _MANIFESTS = f"SELECT {', '.join(_ManifestRow._fields)} FROM manifests"
 _BRANCHES = (
     f"{_MANIFESTS} WHERE fingerprint = ? AND conversation_id = ? ORDER BY updated_at DESC, id DESC"
@@ -72,38 +71,11 @@ def read_blocks(
     Each payload is copied once, from the mapped file into its bytes object; its crc32 is left to
     the engine.
     """
-    rows = iter(block_rows(connection, fingerprint, hashes))
+    found = map(_BlockRow._make, _rows(connection, _BLOCKS, fingerprint, hashes))
+    by_hash = {row.hash: row for row in found}
+    rows = iter([by_hash[key] for key in hashes if key in by_hash])
     while batch := _next_batch(connection, rows):
         yield from batch
-
-
-def copy_blocks(
-    connection: Connection, payloads: Payloads, rows: Iterable[BlockRow], target: Target
-) -> Iterator[BlockInfo]:
-    """Copy payloads out of one state of the file; yield what each is when it was copied.
-
-    Rows that contradict themselves are left out; the first that has no payload any more is the end.
-    """
-    with payloads.reading() as native:
-        reading = DriverReading(driver(connection)) if native is None else native
-        for row in rows:
-            if not is_bound(row):
-                continue
-            names = (row.hash, row.parent, row.token_ids, row.codec, row.crc32)
-            info = BlockInfo(*names, row.size)
-            memory = target(info)
-            if memory is None or not reading.copy(row.id, memory):
-                return
-            yield info
-
-
-def block_rows(
-    connection: Connection, fingerprint: bytes, hashes: Sequence[bytes]
-) -> list[BlockRow]:
-    """Return the rows of those blocks that are stored, in the order asked for."""
-    found = map(BlockRow._make, _rows(connection, _BLOCKS, fingerprint, hashes))
-    by_hash = {row.hash: row for row in found}
-    return [by_hash[key] for key in hashes if key in by_hash]
 
 
 def _rows(
@@ -117,7 +89,7 @@ def _rows(
         yield from driver(connection).execute(query, (fingerprint, *chunk)).fetchall()
 
 
-def _next_batch(connection: Connection, rows: Iterator[BlockRow]) -> list[StoredBlock]:
+def _next_batch(connection: Connection, rows: Iterator[_BlockRow]) -> list[StoredBlock]:
     """Return the next few blocks of some rows; none when there are no more."""
     batch: list[StoredBlock] = []
     num_bytes = 0
@@ -139,7 +111,7 @@ def read_all(connection: Connection) -> Iterator[tuple[bytes, bytes, StoredBlock
     for key in ids:
         found = driver(connection).execute(f"{_BLOCKS} WHERE id = ?", key).fetchone()
         if found is not None:
-            row = BlockRow(*found)
+            row = _BlockRow(*found)
             yield row.fingerprint, row.hash, _block(driver(connection), row)
 
 
@@ -163,7 +135,7 @@ def read_manifest(connection: Connection, manifest_id: int) -> Manifest | None:
     return None if row is None else _manifest(connection, _ManifestRow(*row))
 
 
-def _block(raw: sqlite3.Connection, row: BlockRow) -> StoredBlock | None:
+def _block(raw: sqlite3.Connection, row: _BlockRow) -> StoredBlock | None:
     payload = _blob(raw, "payloads", "payload", row.id, size=row.size)
     return None if payload is None else block_of(row, payload)
 

@@ -23,7 +23,7 @@ from app.store.kv_usage import ConversationUse, usage
 from app.store.kv_writer import KVWriter
 from engine.errors import StoreError
 from engine.kernels.checksum import crc32
-from engine.memory.storage import BlockInfo, Manifest, SnapshotJob, StoredBlock, Target
+from engine.memory.storage import Manifest, SnapshotJob, StoredBlock
 
 _log = logging.getLogger(__name__)
 
@@ -112,21 +112,6 @@ class KVStore:
                     read.append(block.hash)
                     self.bytes_read += len(block.payload)
                     yield block
-        finally:
-            self._writer.note_blocks(fingerprint, read)
-
-    def copy_blocks(
-        self, fingerprint: bytes, hashes: Sequence[bytes], target: Target
-    ) -> Iterator[BlockInfo]:
-        """Copy the payloads of the same blocks to where target says. Raises: StoreError."""
-        read: list[bytes] = []
-        try:
-            with self._reading() as database, database.reading() as connection:
-                rows = kv_reads.block_rows(connection, fingerprint, hashes)
-                for info in kv_reads.copy_blocks(connection, database.payloads, rows, target):
-                    read.append(info.hash)
-                    self.bytes_read += info.num_bytes
-                    yield info
         finally:
             self._writer.note_blocks(fingerprint, read)
 

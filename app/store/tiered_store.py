@@ -11,14 +11,7 @@ from itertools import groupby
 
 from app.store.kv_store import KVStore
 from app.store.shared.store import SharedStore
-from engine.memory.storage import (
-    BlockInfo,
-    Manifest,
-    SnapshotJob,
-    StoredBlock,
-    Target,
-    copy_read,
-)
+from engine.memory.storage import Manifest, SnapshotJob, StoredBlock
 
 
 class TieredStore:
@@ -45,19 +38,12 @@ class TieredStore:
 
     def read_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> Iterator[StoredBlock]:
         """Yield blocks in the order asked for; missing ones are left out."""
-        for is_there, run in self._runs(fingerprint, hashes):
+        there = self._shared.existing(hashes)
+        if there:
+            there -= self._kv.existing(fingerprint, hashes)
+        for is_there, run in groupby(hashes, there.__contains__):
             store = self._shared if is_there else self._kv
-            yield from store.read_blocks(fingerprint, run)
-
-    def copy_blocks(
-        self, fingerprint: bytes, hashes: Sequence[bytes], target: Target
-    ) -> Iterator[BlockInfo]:
-        """Copy the payloads of the same blocks to where target says."""
-        for is_there, run in self._runs(fingerprint, hashes):
-            if is_there:
-                yield from copy_read(self._shared.read_blocks(fingerprint, run), target)
-            else:
-                yield from self._kv.copy_blocks(fingerprint, run, target)
+            yield from store.read_blocks(fingerprint, list(run))
 
     def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
         """Return a conversation's branches; those of other machines come into kv.db by themselves.
@@ -83,16 +69,6 @@ class TieredStore:
     def budget_bytes(self) -> int:
         """Bytes kv.db may take."""
         return self._kv.budget_bytes()
-
-    def _runs(
-        self, fingerprint: bytes, hashes: Sequence[bytes]
-    ) -> Iterator[tuple[bool, list[bytes]]]:
-        """Cut hashes into runs, and tell of each whether it is only there."""
-        there = self._shared.existing(hashes)
-        if there:
-            there -= self._kv.existing(fingerprint, hashes)
-        for is_there, run in groupby(hashes, there.__contains__):
-            yield is_there, list(run)
 
 
 def _telling(on_done: Callable[[bool], None], shared: SharedStore) -> Callable[[bool], None]:

@@ -18,10 +18,10 @@ from engine.memory.warm_tier import WarmTier
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from engine.memory.block_pool import Block, BlockPool
+    from engine.memory.block_pool import Block
     from engine.memory.codec import BlockLayout
     from engine.memory.sequence import GroupMemory
-    from engine.memory.storage import BlockInfo, ColdStore, StoredBlock
+    from engine.memory.storage import ColdStore, StoredBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,70 +33,19 @@ class Wanted:
     token_ids: bytes
 
 
-def is_named(stored: StoredBlock | BlockInfo, wanted: Wanted) -> bool:
-    """Tell whether a stored block is said to be the one that is wanted."""
+def is_named(stored: StoredBlock, wanted: Wanted, layout: BlockLayout) -> bool:
+    """Tell whether a stored block says in every place that it is the one that is wanted.
+
+    It is, byte for byte, where its payload has its checksum too.
+    """
+    trailer = layout.trailer_offset
     return (
         stored.hash == wanted.hash
         and stored.parent == wanted.parent
         and stored.token_ids == wanted.token_ids
+        and len(stored.payload) == layout.slab_bytes
+        and stored.payload[trailer : trailer + HASH_BYTES] == wanted.hash
     )
-
-
-def names_itself(payload: bytes | memoryview, wanted: Wanted, layout: BlockLayout) -> bool:
-    """Tell whether a payload says so too.
-
-    It is the one that is wanted, byte for byte, where it has its checksum as well.
-    """
-    trailer = layout.trailer_offset
-    return (
-        len(payload) == layout.slab_bytes and payload[trailer : trailer + HASH_BYTES] == wanted.hash
-    )
-
-
-class _Loading:
-    """A run of wanted blocks on its way from the store into the pools of its group.
-
-    blocks: those that are sound. unsound: hash of the one that ended the run.
-    """
-
-    def __init__(self, pools: Mapping[str, BlockPool], wanted: Sequence[Wanted]) -> None:
-        self.blocks: list[Block] = []
-        self.unsound: bytes | None = None
-        self._pools = pools
-        self._wanted = wanted
-        # Used again and again, it stays in the cache; from there on, bytes go past it.
-        most_bytes = max(pool.layout.slab_bytes for pool in pools.values())
-        self._memory = memoryview(bytearray(most_bytes))
-
-    def accept(self, info: BlockInfo) -> memoryview | None:
-        """Return where a payload is to be copied first; None where it is not the next one."""
-        wanted = self._wanted[len(self.blocks)]
-        if info.hash != wanted.hash:
-            return None
-        pool = self._pools.get(info.codec)
-        if pool is None or not is_named(info, wanted) or info.num_bytes != pool.layout.slab_bytes:
-            self.unsound = info.hash
-            return None
-        return self._memory[: info.num_bytes]
-
-    def place(self, info: BlockInfo) -> bool:
-        """Give the payload that was copied last to its pool; False where it is the end of the run.
-
-        It is not sound, or there is no room.
-        """
-        wanted, pool = self._wanted[len(self.blocks)], self._pools[info.codec]
-        payload = self._memory[: info.num_bytes]
-        block = pool.allocate()
-        if block is None:
-            return False
-        # Checked on the way into the slab: so every byte is read once.
-        checksum = block.arena.fill(block.slot, payload)
-        if checksum != info.crc32 or not names_itself(payload, wanted, pool.layout):
-            self.unsound = info.hash
-            pool.release(block)
-            return False
-        self.blocks.append(block)
-        return True
 
 
 class ColdReader:
@@ -153,41 +102,19 @@ class ColdReader:
         """
         blocks: list[Block] = []
         pools = {pool.layout.codec.value: pool for pool in memory.pools}
-        for is_warm, run in groupby(wanted, lambda one: self.is_warm(one.hash)):
-            ahead = list(run)
-            loaded = (self._load_warm if is_warm else self._load_stored)(pools, ahead)
-            blocks += loaded
-            if len(loaded) < len(ahead):
-                break
-        return blocks
-
-    def _load_warm(self, pools: Mapping[str, BlockPool], wanted: Sequence[Wanted]) -> list[Block]:
-        blocks: list[Block] = []
-        found = self._warm_blocks([one.hash for one in wanted])
-        for expected, stored in zip(wanted, found, strict=False):
-            if stored.hash != expected.hash:
-                break
+        layouts = {codec: pool.layout for codec, pool in pools.items()}
+        for stored, is_warm in self._named_blocks(wanted, layouts):
             block = pools[stored.codec].allocate()
             if block is None:
                 break
-            block.arena.fill(block.slot, stored.payload)
+            # Checked on the way into the slab: so every byte is read once.
+            checksum = block.arena.fill(block.slot, stored.payload)
+            if not is_warm and checksum != stored.crc32:
+                block.pool.release(block)
+                self._discard(stored.hash)
+                break
             blocks.append(block)
         return blocks
-
-    def _load_stored(self, pools: Mapping[str, BlockPool], wanted: Sequence[Wanted]) -> list[Block]:
-        if self._store is None:
-            return []
-        loading = _Loading(pools, wanted)
-        hashes = [one.hash for one in wanted]
-        try:
-            for info in self._store.copy_blocks(self._fingerprint, hashes, loading.accept):
-                if not loading.place(info):
-                    break
-        except StoreError:
-            self._num_damaged += 1
-        if loading.unsound is not None:
-            self._discard(loading.unsound)
-        return loading.blocks
 
     def _named_blocks(
         self, wanted: Sequence[Wanted], layouts: Mapping[str, BlockLayout]
@@ -197,12 +124,7 @@ class ColdReader:
             if stored.hash != expected.hash:
                 return
             layout = layouts.get(stored.codec)
-            is_wanted = (
-                layout is not None
-                and is_named(stored, expected)
-                and names_itself(stored.payload, expected, layout)
-            )
-            if not is_warm and not is_wanted:
+            if not is_warm and (layout is None or not is_named(stored, expected, layout)):
                 self._discard(stored.hash)
                 return
             yield stored, is_warm
@@ -212,14 +134,11 @@ class ColdReader:
         for is_warm, run in groupby(wanted, lambda one: self.is_warm(one.hash)):
             hashes = [one.hash for one in run]
             if is_warm:
-                yield from ((block, True) for block in self._warm_blocks(hashes))
+                # Taken at once: making room for the first may push others out of the tier.
+                found = [self._warm.get(block_hash) for block_hash in hashes]
+                yield from ((block, True) for block in found if block is not None)
             else:
                 yield from ((block, False) for block in self._read_stored(hashes))
-
-    def _warm_blocks(self, hashes: Sequence[bytes]) -> list[StoredBlock]:
-        # Taken at once: making room for the first may push others out of the tier.
-        found = [self._warm.get(block_hash) for block_hash in hashes]
-        return [block for block in found if block is not None]
 
     def _read_stored(self, hashes: Sequence[bytes]) -> Iterable[StoredBlock]:
         """Read from the store; a store that breaks down just ends the run."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.memory.storage import StoredBlock, copy_read
+from engine.memory.storage import StoredBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from engine.memory.storage import BlockInfo, Manifest, SnapshotJob, Target
+    from engine.memory.storage import Manifest, SnapshotJob
 
 
 class MemoryColdStore:
@@ -51,12 +51,6 @@ class MemoryColdStore:
             block = self.blocks.get((fingerprint, block_hash))
             if block is not None:
                 yield block
-
-    def copy_blocks(
-        self, fingerprint: bytes, hashes: Sequence[bytes], target: Target
-    ) -> Iterator[BlockInfo]:
-        """Copy the payloads of the same blocks to where target says."""
-        return copy_read(self.read_blocks(fingerprint, hashes), target)
 
     def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
         """Return all branches of a conversation for this model, newest first."""

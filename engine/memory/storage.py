@@ -5,9 +5,9 @@ What lies in a store, what is written to it, and what every store can do. No SQL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.kernels.checksum import crc32
 
@@ -26,33 +26,6 @@ class StoredBlock:
     codec: str
     payload: bytes | memoryview
     crc32: int
-
-
-class BlockInfo(NamedTuple):
-    """What a store says of a block, all but its payload of num_bytes."""
-
-    hash: bytes
-    parent: bytes
-    token_ids: bytes
-    codec: str
-    crc32: int
-    num_bytes: int
-
-
-# Returns writable memory of num_bytes for a block's payload; None ends the copying.
-Target = Callable[[BlockInfo], memoryview | None]
-
-
-def copy_read(blocks: Iterable[StoredBlock], target: Target) -> Iterator[BlockInfo]:
-    """Copy blocks that were read already; yield what each is when it was copied."""
-    for stored in blocks:
-        names = (stored.hash, stored.parent, stored.token_ids, stored.codec, stored.crc32)
-        info = BlockInfo(*names, len(stored.payload))
-        memory = target(info)
-        if memory is None:
-            return
-        memory[:] = stored.payload
-        yield info
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +102,6 @@ class ColdStore(Protocol):
 
     def read_blocks(self, fingerprint: bytes, hashes: Sequence[bytes]) -> Iterable[StoredBlock]:
         """Yield the stored blocks in the order asked for; missing ones are left out."""
-        ...
-
-    def copy_blocks(
-        self, fingerprint: bytes, hashes: Sequence[bytes], target: Target
-    ) -> Iterator[BlockInfo]:
-        """Copy the payloads of the same blocks to where target says.
-
-        Yields what each is when it was copied; ends where one cannot be read. The store may be
-        locked meanwhile, so nobody must rest between two of them.
-        """
         ...
 
     def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:

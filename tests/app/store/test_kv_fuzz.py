@@ -10,7 +10,6 @@ import pytest
 from app.errors import DatabaseError
 from app.store.kv_store import KVStore
 from engine.errors import StoreError
-from engine.memory.storage import BlockInfo
 from tests.app.store.kv_harms import HARMS
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
 
@@ -51,8 +50,6 @@ def exercise(store: KVStore) -> None:
             for block in store.read_blocks(FINGERPRINT, hashes(blocks)):
                 is_whole = zlib.crc32(block.payload) == block.crc32
                 assert not is_whole or block == GENUINE[block.hash]
-        with suppress(StoreError):
-            copy_all(store, hashes(blocks))
     with suppress(StoreError, DatabaseError):
         store.verify()
         store.usage()
@@ -67,14 +64,3 @@ def exercise(store: KVStore) -> None:
     assert len(outcomes) == 5
     assert outcomes[-1]
     assert len(list(store.read_blocks(FINGERPRINT, hashes(chain("n4", 3, size=20_000))))) == 3
-
-
-def copy_all(store: KVStore, keys: tuple[bytes, ...]) -> None:
-    memory = memoryview(bytearray(1 << 16))
-
-    def target(info: BlockInfo) -> memoryview | None:
-        return memory[: info.num_bytes] if 0 <= info.num_bytes <= len(memory) else None
-
-    for info in store.copy_blocks(FINGERPRINT, keys, target):
-        is_whole = zlib.crc32(memory[: info.num_bytes]) == info.crc32
-        assert not is_whole or memory[: info.num_bytes] == GENUINE[info.hash].payload

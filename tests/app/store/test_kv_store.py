@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 import pytest
 
 from app.errors import DatabaseFullError
-from app.store import kv_database, kv_payloads, kv_writer, kv_writes
+from app.store import kv_database, kv_writer, kv_writes
 from app.store.kv_queue import WriteQueue
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
@@ -96,63 +96,6 @@ def test_blocks_are_yielded_in_the_order_asked_for_without_missing_ones(store):
     asked = [blocks[2].hash, b"?" * 16, blocks[0].hash]
     found = [block.hash for block in store.read_blocks(FINGERPRINT, asked)]
     assert found == [blocks[2].hash, blocks[0].hash]
-
-
-@pytest.mark.parametrize("is_native", [True, False])
-def test_payloads_are_copied_to_where_they_shall_be(store, monkeypatch, is_native):
-    if not is_native:
-        monkeypatch.setattr(kv_payloads, "_library", lambda: None)
-    blocks, copied = chain("a", 4), {}
-    store.submit(job("c", blocks))
-    store.flush(10)
-
-    def target(info):
-        copied[info.hash] = bytearray(info.num_bytes)
-        return memoryview(copied[info.hash])
-
-    asked = [blocks[2].hash, b"?" * 16, blocks[0].hash]
-    found = [info.hash for info in store.copy_blocks(FINGERPRINT, asked, target)]
-    assert found == [blocks[2].hash, blocks[0].hash]
-    assert copied == {block.hash: block.payload for block in (blocks[0], blocks[2])}
-    assert store.bytes_read == sum(map(len, copied.values()))
-    assert not list(store.copy_blocks(FINGERPRINT, asked, lambda info: None))
-
-
-@pytest.mark.parametrize("is_native", [True, False])
-def test_a_payload_that_is_gone_or_of_another_size_ends_the_copying(
-    store, tmp_path, monkeypatch, is_native
-):
-    if not is_native:
-        monkeypatch.setattr(kv_payloads, "_library", lambda: None)
-    blocks = chain("a", 3)
-    store.submit(job("c", blocks))
-    store.flush(10)
-    with closing(sqlite3.connect(tmp_path / "kv.db")) as connection, connection:
-        connection.execute("UPDATE payloads SET payload = x'00' WHERE id = 3")
-        connection.execute("DELETE FROM payloads WHERE id = 2")
-
-    def copied(*asked):
-        keys = [blocks[at].hash for at in asked]
-        target = lambda info: memoryview(bytearray(info.num_bytes))  # noqa: E731
-        return [info.hash for info in store.copy_blocks(FINGERPRINT, keys, target)]
-
-    assert copied(0, 1) == [blocks[0].hash]
-    assert copied(2, 0) == []
-    assert copied(0) == [blocks[0].hash]
-
-
-def test_copying_does_not_stop_checkpoints_afterwards(store):
-    blocks = chain("a", 3)
-    store.submit(job("c", blocks))
-    store.flush(10)
-    target = memoryview(bytearray(len(blocks[0].payload)))
-    assert list(store.copy_blocks(FINGERPRINT, hashes(blocks), lambda info: target))
-    more = chain("b", 3)
-    store.submit(job("d", more))
-    store.flush(10)
-    assert store._database.checkpoint()
-    store.clear()
-    assert not list(store.copy_blocks(FINGERPRINT, hashes(more), lambda info: target))
 
 
 def test_a_shared_block_is_written_once(store):
