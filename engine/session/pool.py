@@ -204,6 +204,7 @@ class SessionPool:
         if job is None:
             return False
         job.on_done = _counting(job, session)
+        self._looked_at = ()
         self._store.submit(job)
         return True
 
@@ -264,6 +265,7 @@ class SessionPool:
         """Drop every branch of a conversation, here and in the store."""
         for session in self._branches.pop(conversation_id, []):
             self.discard(session)
+        self._looked_at = ()
         if self._store is not None:
             self._store.forget(conversation_id)
 
