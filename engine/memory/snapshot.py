@@ -18,7 +18,6 @@ from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from engine.config import KVCodec
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
     from collections.abc import Set as AbstractSet
 
-    import numpy.typing as npt
     from torch import Tensor
 
     from engine.memory.block_pool import Block
@@ -228,31 +226,6 @@ def tail_numbers(
             planes.append(source.view(shape))
             at += num_bytes
         yield planes[0], planes[1]
-
-
-def write_tail(blocks: SequenceOf[Block], tail: bytes | memoryview, num_tokens: int) -> None:
-    """Write what ``read_tail`` returned into open, exact blocks of the same layout."""
-    at = 0
-    for block in blocks:
-        count = min(num_tokens, block.layout.block_size)
-        num_tokens -= count
-        for kind, plane in enumerate(block.layout.planes):
-            row_bytes = plane.shape[2] * plane.dtype.itemsize
-            shape = (block.layout.num_layers, plane.shape[0], count, row_bytes)
-            source = np.frombuffer(tail, np.uint8, math.prod(shape), at).reshape(shape)
-            for section in block.arena.sections:
-                target = section.whole_planes[kind][block.slot][:, :, :count]
-                _copy_bytes(target, source[section.part.slots])
-            at += source.nbytes
-    assert num_tokens == 0
-
-
-def _copy_bytes(target: Tensor, source: npt.NDArray[np.uint8]) -> None:
-    """Copy (L, K, tokens, bytes) into as many bytes of (L, K, tokens, D) numbers."""
-    if target.device.type == "cpu":
-        bytes_of(target)[:] = source
-    else:
-        target.copy_(torch.from_numpy(source.copy()).view(target.dtype))
 
 
 class SnapshotWriter:

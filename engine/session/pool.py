@@ -49,8 +49,6 @@ class SessionPool:
         self._branches: dict[str, list[Session]] = {}
         self._growing: list[Session] = []
         self._turns = itertools.count(1)
-        # Read to look at a conversation, and most often wanted next to bring it back.
-        self._looked_at: Sequence[Manifest] = ()
 
     def sessions(self, conversation_id: str) -> list[Session]:
         """Return the known branches of a conversation, stored ones included."""
@@ -204,7 +202,6 @@ class SessionPool:
         if job is None:
             return False
         job.on_done = _counting(job, session)
-        self._looked_at = ()
         self._store.submit(job)
         return True
 
@@ -265,7 +262,6 @@ class SessionPool:
         """Drop every branch of a conversation, here and in the store."""
         for session in self._branches.pop(conversation_id, []):
             self.discard(session)
-        self._looked_at = ()
         if self._store is not None:
             self._store.forget(conversation_id)
 
@@ -323,17 +319,11 @@ class SessionPool:
     def _manifest(self, session: Session) -> Manifest | None:
         if not session.num_stored:
             return None
-        looked_at, self._looked_at = self._looked_at, ()
-        key = (session.conversation_id, session.branch, session.num_stored)
-        for one in looked_at:
-            if (one.conversation_id, one.branch, one.num_tokens) == key:
-                return one
         manifests = self._manifests(session.conversation_id)
         return next((m for m in manifests if m.branch == session.branch), None)
 
     def _stored_sessions(self, conversation_id: str) -> list[Session]:
-        self._looked_at = self._manifests(conversation_id)
-        found = [self._stored_session(one) for one in self._looked_at]
+        found = [self._stored_session(one) for one in self._manifests(conversation_id)]
         return [session for session in reversed(found) if session is not None]
 
     def _manifests(self, conversation_id: str) -> Sequence[Manifest]:
