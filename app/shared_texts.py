@@ -46,13 +46,13 @@ class ChatTexts:
 
     def outgoing(self, conversation_id: str) -> OutgoingText | None:
         """Return a conversation's text as it is sent; None where nothing was said yet."""
-        conversation = self._chats.conversation(conversation_id)
-        messages = _settled(self._chats.messages(conversation_id))
+        conversation, everything, gone = self._chats.to_share(conversation_id)
+        messages = _settled(everything)
         if not messages:
             return None
-        document = conversation_document(conversation) | {"model": ""}
+        leaf_id = _settled_leaf(conversation.leaf_id, everything, messages)
+        document = conversation_document(conversation) | {"model": "", "leaf_id": leaf_id}
         parts = {message.id: _packed(message_document(message)) for message in messages}
-        gone = self._chats.deleted_messages(conversation_id)
         said = {key: value for key, value in document.items() if key not in _OWN}
         digest = hashlib.blake2b(_packed(said), digest_size=16)
         for key in (*sorted(parts), *sorted(gone)):
@@ -86,6 +86,17 @@ def _settled(messages: Sequence[Message]) -> list[Message]:
         else:
             settled.append(message)
     return settled
+
+
+def _settled_leaf(
+    leaf_id: str | None, messages: Sequence[Message], settled: Sequence[Message]
+) -> str | None:
+    """Return the last message above the leaf on screen that is sent."""
+    parents = {message.id: message.parent_id for message in messages}
+    sent = {message.id for message in settled}
+    while leaf_id is not None and leaf_id not in sent:
+        leaf_id = parents.get(leaf_id)
+    return leaf_id
 
 
 def _transcript(document: bytes, parts: Sequence[bytes]) -> Transcript:

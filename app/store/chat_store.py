@@ -347,14 +347,19 @@ class ChatStore:
         with self._database.writing(durable=True) as session:
             return merging.merge_transcript(session, conversation_id, transcript)
 
-    def deleted_messages(self, conversation_id: str) -> list[str]:
-        """Return the ids of a conversation's deleted messages that are not erased yet."""
+    def to_share(self, conversation_id: str) -> tuple[Conversation, list[Message], list[str]]:
+        """Return a conversation, its messages in the order of writing, and the ids of deleted ones.
+
+        All as they are at one moment. Raises: NotFoundError.
+        """
         rows = MessageRow
-        query = select(rows.id).where(
+        deleted = select(rows.id).where(
             rows.conversation_id == conversation_id, rows.deleted_at.is_not(None)
         )
         with self._database.reading() as session:
-            return list(session.scalars(query))
+            conversation = conversation_of(conversation_row(session, conversation_id))
+            messages = load_messages(session, conversation_id, None)
+            return conversation, messages, list(session.scalars(deleted))
 
     def search(self, text: str, limit: int = 50) -> list[SearchHit]:
         """Return conversations whose title or text holds every word, titles first, newest first."""

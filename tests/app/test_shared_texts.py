@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from app.cli import run
-from app.conversation import Message, Role
+from app.conversation import Message, MessageStatus, Role
 from app.paths import app_paths
 from app.settings_file import SettingsStore
 from app.shared_texts import ChatTexts
@@ -94,6 +94,8 @@ def tides(homes) -> str:
     assert second.chats.conversations() == []
     second.shared.bring([conversation.id])
     second.wait_until(lambda: bool(second.chats.conversations()))
+    # It may have been brought before the second message was there.
+    second.wait_until(lambda: second.on_screen(conversation.id) == ["one", "two"])
     second.settle()
     return conversation.id
 
@@ -114,6 +116,28 @@ def test_what_is_said_later_comes_by_itself(homes, tides):
     second.say(tides, "four")
     first.wait_until(lambda: first.on_screen(tides) == ["one", "two", "three", "four"])
     assert first.merged == [tides]
+
+
+def test_what_is_on_screen_there_ends_before_a_reply_that_grows(homes):
+    first, second = homes
+    conversation = first.chats.create_conversation(title="Tides")
+    asked = first.say(conversation.id, "one")
+    growing = first.chats.add_message(
+        conversation.id,
+        parent_id=asked.id,
+        role=Role.ASSISTANT,
+        content="",
+        status=MessageStatus.STREAMING,
+    )
+    first.shared.note_changed(conversation.id)
+    first.settle()
+    second.wait_until(lambda: second.elsewhere() == [conversation.id])
+    second.shared.bring([conversation.id])
+    second.wait_until(lambda: bool(second.chats.conversations()))
+    assert second.on_screen(conversation.id) == ["one"]
+    first.chats.update_message(growing.id, content="two", status=MessageStatus.COMPLETE)
+    first.shared.note_changed(conversation.id)
+    second.wait_until(lambda: second.on_screen(conversation.id) == ["one", "two"])
 
 
 def test_two_machines_that_go_on_apart_get_two_branches(homes, tides, shared_url):

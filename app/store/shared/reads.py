@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from app.store import kv_blocks
 from app.store.kv_tables import bodies, manifests
@@ -123,24 +124,20 @@ def list_conversations(
 
 def read_text(connection: Connection, conversation_id: str) -> SharedText | None:
     """Return a conversation's text; None when it is gone or too large to be one."""
+    # One statement: between two of them another machine may write.
+    parts = messages.c
+    mine = parts.conversation_id == conversation_id
+    size = select(func.coalesce(func.sum(func.octet_length(parts.document)), 0)).where(mine)
+    # Sent in the order of writing, but rows have none; the texts say who follows whom.
+    documents = select(func.array_agg(aggregate_order_by(parts.document, parts.id))).where(mine)
     rows = conversations.c
     row = connection.execute(
-        select(rows.version, rows.document).where(rows.id == conversation_id)
-    ).first()
-    size = connection.execute(
-        select(func.sum(func.octet_length(messages.c.document))).where(
-            messages.c.conversation_id == conversation_id
+        select(rows.version, rows.document, documents.scalar_subquery()).where(
+            rows.id == conversation_id,
+            func.octet_length(rows.document) + size.scalar_subquery() <= _MAX_TEXT_BYTES,
         )
-    ).scalar()
-    if row is None or len(row.document) + (size or 0) > _MAX_TEXT_BYTES:
-        return None
-    # Sent in the order of writing, but rows have none; the texts say who follows whom.
-    documents = connection.execute(
-        select(messages.c.document)
-        .where(messages.c.conversation_id == conversation_id)
-        .order_by(messages.c.id)
-    ).scalars()
-    return SharedText(row.version, row.document, tuple(documents))
+    ).first()
+    return None if row is None else SharedText(row[0], row[1], tuple(row[2] or ()))
 
 
 def _payloads(connection: Connection, ids: list[int]) -> dict[int, bytes]:

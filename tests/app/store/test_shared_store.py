@@ -24,9 +24,10 @@ from app.store.kv_store import KVStore
 from app.store.shared import reader as shared_reader
 from app.store.shared import replication as shared_replication
 from app.store.shared.database import SharedDatabase
-from app.store.shared.reads import list_manifests, read_blocks
+from app.store.shared.reads import list_manifests, read_blocks, read_text
 from app.store.shared.store import SharedStore, look
-from app.store.shared.writes import lacking, put_blocks, put_manifest, sweep
+from app.store.shared.text import OutgoingText
+from app.store.shared.writes import lacking, put_blocks, put_manifest, put_text, sweep
 from app.store.tiered_store import TieredStore
 from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
@@ -289,6 +290,32 @@ def test_machines_that_write_the_same_blocks_at_once_agree(shared_url):
         assert connection.execute(query).fetchone() == (40, 40)
     for database in databases:
         database.close()
+
+
+def test_a_text_is_read_as_it_was_at_one_moment(shared_url):
+    database = SharedDatabase(shared_url)
+    database.make()
+    said = [f"{at:03}" for at in range(150)]
+
+    def write() -> None:
+        for count in range(1, len(said) + 1):
+            parts = {key: key.encode() for key in said[:count]}
+            sent = OutgoingText("c", "Tides", said[count - 1].encode(), parts, (), b"")
+            with database.writing() as connection:
+                put_text(connection, sent)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = []
+    with database.connect() as connection:
+        while writer.is_alive():
+            found.append(read_text(connection, "c"))
+        found.append(read_text(connection, "c"))
+    for text in filter(None, found):
+        assert text.messages[-1] == text.document
+        assert text.version == len(text.messages)
+    assert found[-1].version == len(said)
+    database.close()
 
 
 def test_blocks_that_nothing_names_go_after_days(shared_url):
