@@ -74,7 +74,7 @@ RP_INLINE void convert_nibbles(const uint8_t* row, int size, const uint8_t* scal
     }
 }
 
-constexpr int kDenseKeys = 128;  // keys of one tile
+using rp::kDenseKeys;
 
 // A token's key and value on their way to int16, and what they are multiplied with.
 struct TokenRow {

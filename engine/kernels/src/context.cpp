@@ -139,18 +139,18 @@ void Context::prepare_tail(const RpStep& step) {
     tail_step_.logit_rows = tail_rows_.data();
 }
 
-void Context::clear_progress(size_t num_ops) {
-    num_ops_ = num_ops;
-    const size_t size = num_ops * (1 + static_cast<size_t>(pool_.num_threads()));
+void Context::clear_progress() {
+    const size_t size = num_ops_ * (1 + static_cast<size_t>(pool_.num_threads()));
     if (progress_.size() != size) progress_ = std::vector<std::atomic<int64_t>>(size);
     for (std::atomic<int64_t>& count : progress_) count.store(0, std::memory_order_relaxed);
 }
 
 void Context::run(const RpOp* ops, int32_t num_ops, const RpStep& step) {
     ops_ = ops;
+    num_ops_ = static_cast<size_t>(num_ops);
     step_ = &step;
     prepare_tail(step);
-    clear_progress(static_cast<size_t>(num_ops));
+    clear_progress();
     for (size_t i = 0; i < groups_.size() && step.num_groups > 0; ++i)
         plans_[i] = builders_[i].build(step, step.slices[i], groups_[i]);
     pool_.run(&Context::work, this);

@@ -41,7 +41,7 @@ private:
     static void work(void* context, int thread);
     void work_on(const RpOp& op, const Progress& progress, const Worker& worker, int thread);
     Progress progress_of(size_t op);
-    void clear_progress(size_t num_ops);
+    void clear_progress();
     Worker worker(int thread, const RpStep& step);
     void prepare_tail(const RpStep& step);
 

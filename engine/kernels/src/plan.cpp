@@ -71,10 +71,10 @@ void PlanBuilder::add_dense(const RpSlice& slice, int64_t rows) {
 
 // Blocks of queries, the longest first.
 void PlanBuilder::add_blocks(const RpSlice& slice) {
+    const auto blocks_of = [&](int32_t size) { return (rows_of(slice) + size - 1) / size; };
     int32_t size = kQueryRows;
-    while (size > kDenseRows && rows_of(slice) / size * shape_.num_kv_heads < 2 * num_threads_)
-        size /= 2;
-    const int32_t blocks = (rows_of(slice) + size - 1) / size;
+    while (size > kDenseRows && blocks_of(size) * shape_.num_kv_heads < 2 * num_threads_) size /= 2;
+    const int32_t blocks = blocks_of(size);
     for (int32_t i = blocks - 1; i >= 0; --i) {
         PlanItem item = whole_of(slice, oldest_key(slice.first_place + i * size));
         item.row_start += i * size;
@@ -123,9 +123,11 @@ void PlanBuilder::add_shared(const RpSlice* slices, int32_t num_slices, int64_t 
     for (int32_t& slots : row_slots_) slots = splits + 1;
 }
 
-// Cut the keys of an item into spans of whole blocks, as equal as these allow.
+// Cut the keys of an item into spans of whole blocks, as equal as these allow; of whole tiles where it
+// is dense, so that a row's tiles hold the same keys wherever the cuts are.
 void PlanBuilder::add_spans(PlanItem item, int slot, int splits) {
-    const int64_t size = shape_.block_size, first = item.key_start / size;
+    const int64_t least = item.is_dense ? kDenseKeys : 1;
+    const int64_t size = std::max<int64_t>(shape_.block_size, least), first = item.key_start / size;
     const int32_t end = item.key_end;
     const int64_t blocks = (end + size - 1) / size - first;
     for (int i = 0; i < splits; ++i) {

@@ -32,6 +32,7 @@
 namespace rp {
 
 constexpr int kDenseRows = 8;  // of one sequence; fewer are attended and multiplied row by row
+constexpr int kDenseKeys = 128;  // that many rows are attended with at once
 
 // Query rows row_start..row_end-1 look at keys key_start..key_end-1; the result is a partial one.
 // is_dense: the rows are many, and all of one sequence or all later than the keys.
