@@ -186,7 +186,8 @@ class Sampler:
         """Check the parameters and seed the generator.
 
         num_spare: logits beyond the vocabulary, which are not drawn but may be among the largest.
-        num_before: tokens that the reply has already; every one took a number of the generator.
+        num_before: tokens of the reply, its opening included, that stand in the log already; each
+        counts for a number of the generator, so that a continued reply goes on where it stopped.
         Raises: ValueError when a parameter is out of range.
         """
         _check_params(params)

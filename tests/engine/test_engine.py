@@ -243,6 +243,20 @@ def test_one_conversation_larger_than_the_budget_is_told_so(model_path):
     engine.unload()
 
 
+def test_a_new_process_continues_a_reply_as_this_one_would(model_path):
+    store = MemoryColdStore()
+    sampling = SamplingParams(temperature=1.5, seed=3)
+    asked = partial(request, "Hello", sampling=sampling, ignore_eos=True)
+    first = Engine.load(model_path, CONFIG, store=store)
+    _, whole = reply(first, asked(max_tokens=16, conversation="whole"))
+    text, start = reply(first, asked(max_tokens=8))
+    first.unload()
+    second = Engine.load(model_path, CONFIG, store=store)
+    _, rest = reply(second, asked(text, max_tokens=8))
+    second.unload()
+    assert start.token_ids + rest.token_ids == whole.token_ids
+
+
 @pytest.mark.parametrize("codec", [KVCodec.F16, KVCodec.F32])
 def test_a_new_process_goes_on_bit_identically(model_path, codec):
     config = EngineConfig(block_size=BLOCK, kv_codec=codec, num_threads=1, compute="float32")
