@@ -6,6 +6,7 @@ returns at once; the engine's answers come as events.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from functools import partial
 
 from app.cloning import CloneJob, CloneResult, answered, transcript_of
 from app.conversation import Conversation, Message, MessageStatus, Readiness, Role, SearchHit
-from app.events import ConversationChanged, Listener, ReplyQueued
+from app.errors import DatabaseError
+from app.events import ConversationChanged, Listener, ReplyFinished, ReplyQueued
 from app.full_context import FullContext
-from app.jobs import LookAgainJob
+from app.jobs import LookAgainJob, ReleaseJob
 from app.prompting import Prompting, ReplyOptions
 from app.readiness import ReadinessBook, ReadinessJob
 from app.reply_job import ReplyJob
@@ -24,8 +26,11 @@ from app.residency import Residency
 from app.settings_file import SettingsStore
 from app.store.chat_store import ChatStore
 from app.titles import title_from
+from app.unsaved import UnsavedReplies
 from app.worker import EngineWorker, JobHandle, Priority
 from engine.config import SamplingParams
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class ChatService:
             store, start=self._start, send=self.send, changed=self._changed
         )
         self._readiness = ReadinessBook()
+        self._unsaved = UnsavedReplies(store, on_saved=self._saved_late)
         self._running: dict[str, _Running] = {}
         self._lock = threading.Lock()
         self._shown: str | None = None
@@ -81,7 +87,9 @@ class ChatService:
         with self._lock:
             running = dict(self._running)
         return [
-            running[message.id].job.overlay(message) if message.id in running else message
+            running[message.id].job.overlay(message)
+            if message.id in running
+            else self._unsaved.overlay(message)
             for message in path
         ]
 
@@ -198,6 +206,7 @@ class ChatService:
 
         The replies are versions of each other; the first is on the branch on screen.
         """
+        self._unsaved.save()  # what the model is asked to go on from
         conversation = self._store.conversation(conversation_id)
         message = self._store.add_message(
             conversation_id, parent_id=conversation.leaf_id, role=Role.USER, content=text
@@ -225,6 +234,7 @@ class ChatService:
 
     def continue_reply(self, message_id: str) -> Message:
         """Go on with a reply that was stopped or cut off; return its row."""
+        self._unsaved.save()
         reply = self._store.update_message(message_id, status=MessageStatus.STREAMING, error="")
         self._start(reply)
         return reply
@@ -295,6 +305,15 @@ class ChatService:
         self._changed(conversation_id)
         self._look_at([conversation_id])
 
+    def idle_job(self) -> ReleaseJob | None:
+        """Save what could not be saved before; return work for an idle moment."""
+        self._unsaved.try_to_save()
+        return self.residency.idle_job()
+
+    def save_pending(self) -> bool:
+        """Save what could not be saved before; False where that is still not possible."""
+        return self._unsaved.try_to_save()
+
     def refresh_readiness(self, *, is_new_model: bool = False) -> None:
         """Look at every conversation again, in the background."""
         if is_new_model:
@@ -307,6 +326,7 @@ class ChatService:
         return reply
 
     def _replies_to(self, message: Message, n: int, options: ReplyOptions | None) -> list[Message]:
+        self._unsaved.save()
         replies = [
             self._store.add_message(
                 message.conversation_id,
@@ -343,14 +363,31 @@ class ChatService:
                 self._running[reply.id] = _Running(reply.conversation_id, job, handle)
 
     def _row(self, reply: Message) -> ReplyRow:
-        return ReplyRow(reply, store=self._store, emit=self._emit, on_finished=self._finished)
+        return ReplyRow(
+            reply,
+            store=self._store,
+            unsaved=self._unsaved,
+            emit=self._emit,
+            on_finished=self._finished,
+        )
 
     def _finished(self, message: Message) -> None:
         """Note a reply's end. Runs on the engine thread."""
         with self._lock:
             self._running.pop(message.id, None)
         conversation_id = message.conversation_id
-        model = self._worker.model
+        try:
+            self._note_end(message)
+        except DatabaseError as error:
+            log.warning("what a conversation came to cannot be saved: %s", error)
+        self._changed(conversation_id)
+        self.residency.note_use(conversation_id)
+        self._look_at([conversation_id])
+        self.residency.prefetch_likely(conversation_id)
+
+    def _note_end(self, message: Message) -> None:
+        """Keep how long the conversation is by now, and whether the reply was seen."""
+        conversation_id, model = message.conversation_id, self._worker.model
         if message.stats is not None and model is not None:
             usage = message.stats.usage
             num_tokens = usage.prompt_tokens + usage.completion_tokens
@@ -359,10 +396,11 @@ class ChatService:
             )
         if conversation_id != self._shown:
             self._store.update_conversation(conversation_id, is_unread=True)
-        self._changed(conversation_id)
-        self.residency.note_use(conversation_id)
-        self._look_at([conversation_id])
-        self.residency.prefetch_likely(conversation_id)
+
+    def _saved_late(self, message: Message) -> None:
+        self._note_end(message)
+        self._emit(ReplyFinished(message))
+        self._changed(message.conversation_id)
 
     def _cloned(self, on_done: Callable[[CloneResult], None], result: CloneResult) -> None:
         if result.error is None:

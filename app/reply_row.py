@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.conversation import ContextQuestion, Message, MessageStatus, ReplyStats
+from app.errors import DatabaseError
 from app.events import (
     ErrorReport,
     Listener,
@@ -19,6 +21,7 @@ from app.events import (
 from app.full_context import left_out
 from app.prompting import ReplyRequest
 from app.store.chat_store import ChatStore
+from app.unsaved import UnsavedReplies
 from engine.events import (
     Channel,
     ContextCut,
@@ -31,6 +34,8 @@ from engine.events import (
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+
+_log = logging.getLogger(__name__)
 
 SAVE_EVERY_SECONDS = 0.5
 
@@ -55,7 +60,8 @@ class _Progress:
 class ReplyRow:
     """Writes one reply. Its text is in the store at most a second after it was drawn.
 
-    on_finished is called on the engine thread when the row has its last form.
+    unsaved: where it goes when the store does not take its last form. on_finished is called on the
+    engine thread when the row has that form.
     """
 
     def __init__(
@@ -63,12 +69,14 @@ class ReplyRow:
         reply: Message,
         *,
         store: ChatStore,
+        unsaved: UnsavedReplies,
         emit: Listener,
         on_finished: Callable[[Message], None],
     ) -> None:
         self.id = reply.id
         self._reply = reply
         self._store = store
+        self._unsaved = unsaved
         self._emit = emit
         self._on_finished = on_finished
         self._progress = _Progress(reply.content, reply.reasoning)
@@ -143,9 +151,18 @@ class ReplyRow:
         self._emit(ReplyDelta(owner, reply, event.text, event.channel, rate, offset))
         if now - progress.saved >= SAVE_EVERY_SECONDS:
             progress.saved = now
+            self._save_progress()
+
+    def _save_progress(self) -> None:
+        """Store the text so far. Where that fails the reply goes on: its end is tried again."""
+        try:
             self._store.update_message(
-                self._reply.id, content=progress.content, reasoning=progress.reasoning
+                self._reply.id,
+                content=self._progress.content,
+                reasoning=self._progress.reasoning,
             )
+        except DatabaseError as error:
+            _log.warning("a reply cannot be saved now: %s", error)
 
     def _finish(self, event: Finished, engine: Engine) -> None:
         stats = ReplyStats(event.usage, event.timing, event.miss_reason, engine.info.name)
@@ -159,14 +176,13 @@ class ReplyRow:
         token_ids: tuple[int, ...] = (),
     ) -> None:
         self._is_ended = True
-        message = self._store.update_message(
-            self._reply.id,
-            content=self._progress.content,
-            reasoning=self._progress.reasoning,
+        message = replace(
+            self.overlay(self._reply),
             status=status,
             stats=stats,
             error=error.message if error is not None else "",
             error_kind=error.kind if error is not None else "",
         )
+        message, problem = self._unsaved.save_or_keep(message)
         self._on_finished(message)
-        self._emit(ReplyFinished(message, error, token_ids))
+        self._emit(ReplyFinished(message, error or problem, token_ids))

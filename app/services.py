@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from app.chat import ChatService
 from app.codec_gate import CodecGate, Watch
 from app.configuring import cold_budget, engine_config, model_folders, open_kv_store
+from app.errors import SettingsError
 from app.events import (
     AppEvent,
     CodecAccuracy,
@@ -77,7 +78,7 @@ class Services:
         self._monitor = CacheMonitor(self._emit, self.kv)
         self.kv.pace_while(lambda: self.worker.is_busy)
         self.worker.on_step = self._monitor.look
-        self.worker.idle_job = self.chat.residency.idle_job
+        self.worker.idle_job = self.chat.idle_job
         self.worker.check = self._check_codec
         self.worker.num_parallel = lambda: self.settings.value.parallel_sequences
         self._in_force = self.settings.value
@@ -106,6 +107,7 @@ class Services:
         """Stop, save what is pending within timeout_s, close the files; False when cut short."""
         left = deadline_after(timeout_s)
         is_saved = self.worker.close(left())
+        is_saved = self.chat.save_pending() and is_saved
         for scan in self._scans:
             scan.join(left())
         if self.settings.value.shared_store_url:
@@ -157,7 +159,7 @@ class Services:
     def _react(self, event: AppEvent) -> None:
         match event:
             case ModelLoaded():
-                self.settings.update(last_model=event.info.path)
+                self._remember_model(event.info.path)
                 self._monitor.forget_turns()
                 self.chat.refresh_readiness(is_new_model=True)
                 self.chat.residency.prefetch_likely(None)
@@ -167,6 +169,12 @@ class Services:
                 self.shared.note_changed(conversation_id)
             case Notice():
                 log.warning("%s: %s", event.kind, event.message)
+
+    def _remember_model(self, path: str) -> None:
+        try:
+            self.settings.update(last_model=path)
+        except SettingsError as error:  # a full disk is no reason to do without the model
+            log.warning("the model will not be found again by itself: %s", error)
 
     def _merged(self, conversation_id: str) -> None:
         """Show messages that came from another machine. Runs on the replicating thread."""

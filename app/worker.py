@@ -319,10 +319,10 @@ class EngineWorker:
                 if should_yield(handle):
                     return False
         except (EngineError, AppError) as error:
-            handle.job.failed(report(error))
+            _fail(handle.job, report(error))
         except Exception as error:  # the last line of defence: a bug must not kill the thread
             log.exception("a job failed")
-            handle.job.failed(report(error))
+            _fail(handle.job, report(error))
         self.on_step(self._engine)
         return True
 
@@ -399,7 +399,14 @@ class EngineWorker:
         with self._condition:
             waiting, self._waiting = self._waiting, []
         for handle in waiting:
-            handle.job.failed(ErrorReport("NotRun", reason))
+            _fail(handle.job, ErrorReport("NotRun", reason))
+
+
+def _fail(job: Job, error: ErrorReport) -> None:
+    try:
+        job.failed(error)
+    except Exception:  # see _advance
+        log.exception("a job could not take note of its failure")
 
 
 def report(error: BaseException) -> ErrorReport:

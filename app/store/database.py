@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.orm import Session
 
-from app.errors import DatabaseDamagedError
+from app.errors import DatabaseDamagedError, DatabaseFullError, DatabaseUnavailableError
 from app.events import Notice
 from app.store.salvage import salvage, set_aside
 from app.store.schema import HEAD, back_up, migrate, revision_of
@@ -81,8 +81,13 @@ class Database:
             return [str(row) for row in rows if row != "ok"]
 
     def close(self) -> None:
-        """Fold the WAL into the file and close every connection."""
-        with typed_errors(self.path), self._engine.connect() as connection:
+        """Fold the WAL into the file, if there is room for it, and close every connection."""
+        # What is not folded in stays in the WAL, and is read from there at the next start.
+        with (
+            suppress(DatabaseFullError, DatabaseUnavailableError),
+            typed_errors(self.path),
+            self._engine.connect() as connection,
+        ):
             _driver(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._engine.dispose()
 

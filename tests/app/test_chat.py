@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from app.conversation import Message, MessageStatus, ReadyTier, Role
+from app.errors import DatabaseFullError
 from app.events import CacheChanged, ReplyDelta, ReplyFinished, ReplyProgress, ReplyQueued
 from app.prompting import ReplyOptions
 from engine.config import ChatMessage, SamplingParams
@@ -217,3 +219,46 @@ def test_several_replies_are_stopped_and_fail_together(app, conversation_id):
     app.engine.gate, app.engine.fails_with = None, ContextOverflowError(9, 8)
     _, replies = app.services.chat.send_for_versions(conversation_id, "More", 2)
     assert {finished(app, reply).status for reply in replies} == {MessageStatus.ERROR}
+
+
+def test_a_reply_that_cannot_be_saved_is_kept_and_saved_later(app, conversation_id, monkeypatch):
+    store, full = app.services.chats, DatabaseFullError("The disk is full.")
+    app.engine.gate = threading.Semaphore(1)
+    _, reply = app.services.chat.send(conversation_id, "Hello")
+    app.wait_for(ReplyDelta)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "update_message", raising(full))
+        patch.setattr(store, "update_conversation", raising(full))
+        app.engine.gate.release(2)
+        event = app.wait_for(ReplyFinished)
+        assert event.error is not None
+        assert event.error.kind == "DatabaseFullError"
+        assert event.message.content == "one two three"
+        assert app.services.chat.path(conversation_id)[-1] == event.message
+        with pytest.raises(DatabaseFullError):
+            app.services.chat.send(conversation_id, "More")
+    app.wait_for(ReplyFinished, lambda event: event.error is None)
+    saved = store.message(reply.id)
+    assert (saved.content, saved.status) == ("one two three", MessageStatus.COMPLETE)
+    assert app.services.chat.path(conversation_id)[-1] == saved
+    app.engine.gate.release(3)
+    assert answered(app, conversation_id, "More").content == "one two three"
+
+
+def test_what_could_not_be_saved_is_saved_before_the_next_message_is_sent(
+    app, conversation_id, monkeypatch
+):
+    app.services.worker.idle_job = lambda: None
+    with monkeypatch.context() as patch:
+        patch.setattr(app.services.chats, "update_message", raising(DatabaseFullError("Full.")))
+        answered(app, conversation_id, "Hello")
+    answered(app, conversation_id, "More")
+    contents = [message.content for message in app.engine.asked[-1].messages]
+    assert contents == ["Hello", "one two three", "More"]
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail

@@ -6,6 +6,7 @@ import struct
 import time
 from pathlib import Path
 
+from app.errors import SettingsError
 from app.events import Notice, ReplyFinished
 from app.paths import app_paths
 from app.services import Services
@@ -13,7 +14,7 @@ from app.settings_file import SettingsStore
 from app.store.kv_store import KVStore
 from tests.app.fake_engine import FakeEngine, FakeLoader
 from tests.app.store.kv_samples import chain, job
-from tests.app.waiting import wait_until
+from tests.app.waiting import WAIT_S, wait_until
 
 MIB = 1 << 20
 
@@ -38,7 +39,7 @@ def test_the_next_load_follows_what_is_set_by_then(reprise_home):
     (config,) = loader.configs
     assert (config.warm_budget_bytes, config.block_size) == (3 * MIB, 64)
     assert config.context_length == 512
-    assert opened.close(10)
+    assert opened.close(WAIT_S)
 
 
 def test_a_changed_order_of_eviction_reaches_the_open_store(app):
@@ -49,35 +50,35 @@ def test_a_changed_order_of_eviction_reaches_the_open_store(app):
 def test_without_keeping_nothing_more_is_stored_and_what_is_there_stays(app):
     kv, written = app.services.kv, []
     kv.submit(job("c", chain("a", 3), done=written))
-    kv.flush(10)
+    assert kv.flush(WAIT_S)
     app.services.settings.update(keep_conversations_ready=False)
     kv.submit(job("d", chain("b", 3), done=written))
-    kv.flush(10)
+    assert kv.flush(WAIT_S)
     assert written == [True, False]
     assert [use.conversation_id for use in kv.usage()] == ["c"]
     app.services.settings.update(keep_conversations_ready=True)
     kv.submit(job("d", chain("b", 3), done=written))
-    kv.flush(10)
+    assert kv.flush(WAIT_S)
     assert written[-1]
 
 
 def test_what_was_stored_before_keeping_was_switched_off_survives_a_restart(reprise_home):
     first = services()
     first.kv.submit(job("c", chain("a", 3)))
-    first.kv.flush(10)
+    assert first.kv.flush(WAIT_S)
     first.settings.update(keep_conversations_ready=False)
-    assert first.close(10)
+    assert first.close(WAIT_S)
     second = services()
-    second.kv.flush(10)
+    assert second.kv.flush(WAIT_S)
     assert [use.conversation_id for use in second.kv.usage()] == ["c"]
-    assert second.close(10)
+    assert second.close(WAIT_S)
 
 
 def test_states_lie_where_the_settings_say(reprise_home, tmp_path):
     SettingsStore(app_paths().settings).update(store_folder=str(tmp_path / "states"))
     opened = services()
     assert (tmp_path / "states" / "kv.db").exists()
-    assert opened.close(10)
+    assert opened.close(WAIT_S)
 
 
 def test_new_model_folders_are_looked_through(app, tmp_path):
@@ -96,7 +97,7 @@ def test_notices_from_before_the_first_listener_are_told_to_it(reprise_home):
     opened.subscribe(later.append)
     assert [event.kind for event in heard if isinstance(event, Notice)] == ["kv_recreated"]
     assert later == []
-    assert opened.close(10)
+    assert opened.close(WAIT_S)
 
 
 def test_a_reply_that_ends_beside_a_new_chat_is_unread(app):
@@ -132,6 +133,16 @@ def test_quitting_takes_no_longer_than_it_may(reprise_home, monkeypatch):
 
     monkeypatch.setattr(closing.worker, "close", slow_worker)
     monkeypatch.setattr(closing.kv, "close", store)
-    assert closing.close()
-    assert given[0] <= 2.0
-    assert given[1] <= 2.0 - 0.05
+    # What is left to the store may be too little for it where the machine has much else to do.
+    assert closing.close(WAIT_S)
+    assert given[0] <= WAIT_S
+    assert given[1] <= WAIT_S - 0.05
+
+
+def test_a_model_is_used_although_the_settings_cannot_be_saved(app, monkeypatch):
+    def refuse(**changes: object) -> None:
+        raise SettingsError("", "The settings cannot be saved: No space left on device.")
+
+    monkeypatch.setattr(app.services.settings, "update", refuse)
+    app.load()
+    assert app.services.worker.model is not None

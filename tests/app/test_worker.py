@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.codec_gate import CodecRefusedError
-from app.errors import SettingsError
+from app.errors import DatabaseFullError, SettingsError
 from app.events import (
     AppEvent,
     CodecAccuracy,
@@ -23,8 +23,8 @@ from app.worker import AGEING_SECONDS, EngineWorker, JobHandle, Priority
 from engine.config import EngineConfig
 from engine.errors import OutOfMemoryError
 from tests.app.fake_engine import FakeEngine, FakeLoader
+from tests.app.waiting import WAIT_S
 
-WAIT_S = 5.0
 MODEL = Path("model.gguf")
 
 
@@ -271,6 +271,20 @@ def test_closing_fails_jobs_that_never_ran(recorder, loader):
     assert worker.close(WAIT_S)
     assert job.error is not None
     assert job.error.kind == "NotRun"
+
+
+def test_a_job_that_cannot_even_note_its_failure_leaves_the_thread_alive(worker, recorder):
+    class Hopeless(StepJob):
+        def failed(self, error: ErrorReport) -> None:
+            super().failed(error)
+            raise DatabaseFullError("The disk is full.")
+
+    loaded(worker, recorder)
+    first, second = Hopeless("a", [], error=OutOfMemoryError("No room.")), StepJob("b", [])
+    worker.submit(first)
+    worker.submit(second)
+    assert second.done.wait(WAIT_S)
+    assert first.error is not None
 
 
 def test_replies_of_different_conversations_take_turns(worker, recorder):
