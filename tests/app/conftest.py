@@ -12,9 +12,8 @@ from app.events import AppEvent, ModelLoaded
 from app.paths import app_paths
 from app.services import Services
 from tests.app.fake_engine import FakeEngine, FakeLoader
+from tests.app.waiting import WAIT_S
 from tests.postgres import PostgresServer, find_binaries, make_server
-
-WAIT_S = 5.0
 
 
 class App:

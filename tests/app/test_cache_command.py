@@ -13,6 +13,7 @@ from app.paths import app_paths
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
 from tests.app.store.kv_samples import chain, job
+from tests.app.waiting import WAIT_S
 
 MIB = 1 << 20
 
@@ -33,7 +34,7 @@ def tides(reprise_home) -> Iterator[str]:
     blocks = chain("a", 10)
     kv.submit(job(conversation.id, blocks))
     kv.submit(job("gone", blocks[:3]))
-    assert kv.flush(10)
+    assert kv.flush(WAIT_S)
     kv.close()
     return conversation.id
 
@@ -87,7 +88,7 @@ def test_verifying_drops_what_is_damaged(tides, capsys):
 @pytest.mark.parametrize("action", ["clear", "compact"])
 def test_what_another_process_keeps_is_left_alone(tides, capsys, action):
     other = KVStore(app_paths().kv, 64 * MIB)
-    assert other.flush(10)
+    assert other.flush(WAIT_S)
     assert cache("--json") == 0
     assert cache(action) == 1
     assert "Another running Reprise" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from engine.config import ChatMessage, EngineConfig, GenerateRequest, KVCodec, S
 from engine.engine import Engine
 from engine.events import Finished
 from tests.app.store.kv_harms import HARMS
+from tests.app.waiting import WAIT_S
 from tests.engine.tiny_models import TinyModel, write_tiny_model
 
 NUM_CASES = int(os.environ.get("REPRISE_FUZZ_CASES", "10"))
@@ -100,7 +101,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
                 ChatMessage("user", "What is my secret place?"),
             )
         engine.unload()
-        assert store.close(10.0)
+        assert store.close(WAIT_S)
     data = path.read_bytes()
     store = KVStore(path, BUDGET_BYTES)
     engine = Engine.load(model, CONFIG, store=store)
@@ -109,7 +110,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
         assert finished.usage.reused.cold > 64
         prompts[name], replies[name] = context(engine, name, finished), finished.token_ids
     engine.unload()
-    assert store.close(10.0)
+    assert store.close(WAIT_S)
     return Sound(model, data, histories, prompts, replies)
 
 
@@ -144,7 +145,7 @@ def converse(sound: Sound, path: Path) -> int:
             assert finished.token_ids == read_anew(sound, name)
         num_reused += finished.usage.reused.total
     engine.unload()
-    assert store.close(10.0)
+    assert store.close(WAIT_S)
     return num_reused
 
 

@@ -13,6 +13,7 @@ from app.paths import app_paths
 from app.store.kv_store import KVStore
 from engine.kernels import KernelInfo
 from tests.app.store.kv_samples import chain, job
+from tests.app.waiting import WAIT_S
 
 
 def doctor(*arguments: str) -> int:
@@ -48,7 +49,7 @@ def test_damage_ends_in_an_error(capsys):
     kv = KVStore(app_paths().kv, 64 << 20)
     broken = [block for block in chain("a", 2)]
     kv.submit(job("c", broken))
-    kv.flush(10)
+    assert kv.flush(WAIT_S)
     with kv._database.writing() as connection:
         connection.exec_driver_sql("UPDATE payloads SET payload = zeroblob(10) WHERE id = 1")
     kv.close()

@@ -15,9 +15,9 @@ from app.conversation import MessageStatus
 from app.events import AppEvent, ModelLoaded, Notice, ReplyFinished
 from app.paths import app_paths
 from app.services import Services
+from tests.app.waiting import WAIT_S
 from tests.engine.tiny_models import write_tiny_model
 
-WAIT_S = 30.0
 DISK_BYTES = 128 << 20
 # Less than the store leaves for conversations, enough for those.
 LEFT_BYTES = 6_000_000

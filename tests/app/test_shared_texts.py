@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,8 +18,7 @@ from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
 from app.store.shared.store import SharedStore
 from tests.app.store.kv_samples import chain, job
-
-WAIT_S = 100.0
+from tests.app.waiting import WAIT_S, wait_until
 
 
 class Home:
@@ -49,12 +47,6 @@ class Home:
 
     def settle(self) -> None:
         assert self.shared.wait_settled(WAIT_S).is_settled
-
-    def wait_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not is_so():
-            assert time.monotonic() < deadline, "it never came to be so"
-            time.sleep(0.02)
 
     def elsewhere(self) -> list[str]:
         return [one.id for one in self.shared.state.elsewhere]
@@ -90,12 +82,12 @@ def tides(homes) -> str:
     conversation = first.chats.create_conversation(title="Tides", system_prompt="Be brief.")
     first.say(conversation.id, "one")
     first.say(conversation.id, "two")
-    second.wait_until(lambda: second.elsewhere() == [conversation.id])
+    wait_until(lambda: second.elsewhere() == [conversation.id])
     assert second.chats.conversations() == []
     second.shared.bring([conversation.id])
-    second.wait_until(lambda: bool(second.chats.conversations()))
+    wait_until(lambda: bool(second.chats.conversations()))
     # It may have been brought before the second message was there.
-    second.wait_until(lambda: second.on_screen(conversation.id) == ["one", "two"])
+    wait_until(lambda: second.on_screen(conversation.id) == ["one", "two"])
     second.settle()
     return conversation.id
 
@@ -112,9 +104,9 @@ def test_a_conversation_is_brought_when_it_is_wanted(homes, tides):
 def test_what_is_said_later_comes_by_itself(homes, tides):
     first, second = homes
     first.say(tides, "three")
-    second.wait_until(lambda: second.on_screen(tides) == ["one", "two", "three"])
+    wait_until(lambda: second.on_screen(tides) == ["one", "two", "three"])
     second.say(tides, "four")
-    first.wait_until(lambda: first.on_screen(tides) == ["one", "two", "three", "four"])
+    wait_until(lambda: first.on_screen(tides) == ["one", "two", "three", "four"])
     assert first.merged == [tides]
 
 
@@ -131,13 +123,13 @@ def test_what_is_on_screen_there_ends_before_a_reply_that_grows(homes):
     )
     first.shared.note_changed(conversation.id)
     first.settle()
-    second.wait_until(lambda: second.elsewhere() == [conversation.id])
+    wait_until(lambda: second.elsewhere() == [conversation.id])
     second.shared.bring([conversation.id])
-    second.wait_until(lambda: bool(second.chats.conversations()))
+    wait_until(lambda: bool(second.chats.conversations()))
     assert second.on_screen(conversation.id) == ["one"]
     first.chats.update_message(growing.id, content="two", status=MessageStatus.COMPLETE)
     first.shared.note_changed(conversation.id)
-    second.wait_until(lambda: second.on_screen(conversation.id) == ["one", "two"])
+    wait_until(lambda: second.on_screen(conversation.id) == ["one", "two"])
 
 
 def test_two_machines_that_go_on_apart_get_two_branches(homes, tides, shared_url):
@@ -150,7 +142,7 @@ def test_two_machines_that_go_on_apart_get_two_branches(homes, tides, shared_url
         home.shared.set_url(shared_url)
     both = {"one", "two", "mine", "yours"}
     for home in homes:
-        home.wait_until(lambda home=home: home.said(tides) == both)
+        wait_until(lambda home=home: home.said(tides) == both)
     assert first.on_screen(tides)[-1] == "mine"
     assert second.on_screen(tides)[-1] == "yours"
 
@@ -160,7 +152,7 @@ def test_the_longer_form_of_a_message_stays(homes, tides):
     message = first.chats.path(tides)[-1]
     first.chats.update_message(message.id, content="two and a half")
     first.shared.note_changed(tides)
-    second.wait_until(lambda: "two and a half" in second.said(tides))
+    wait_until(lambda: "two and a half" in second.said(tides))
     second.settle()
     first.settle()
     assert first.said(tides) == second.said(tides) == {"one", "two and a half"}
@@ -213,7 +205,7 @@ def test_damaged_texts_change_nothing_here(homes, tides, shared_url, harm):
         connection.execute("UPDATE reprise_1.conversations SET version = version + 1")
         connection.execute("SELECT pg_notify('reprise_1', %s)", (tides,))
     second.say(tides, "three")
-    second.wait_until(lambda: second.on_screen(tides) == ["one", "two", "three"])
+    wait_until(lambda: second.on_screen(tides) == ["one", "two", "three"])
     second.settle()
     assert second.chats.conversation(tides).title == "Tides"
 

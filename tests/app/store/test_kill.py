@@ -11,6 +11,7 @@ import pytest
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
 from tests.app.store.kv_samples import FINGERPRINT
+from tests.app.waiting import WAIT_S
 
 WRITER = """
 import sys
@@ -50,7 +51,7 @@ def test_killed_while_writing_both_databases_open_and_keep_every_sent_message(tm
         assert sent[: number + 1] == [f"question {at}" for at in range(number + 1)]
         chats.close()
         kv = KVStore(tmp_path / "kv.db", 1 << 26)
-        assert kv.flush(20)
+        assert kv.flush(WAIT_S)
         assert kv.verify().num_damaged == 0
         for use in kv.usage():
             for manifest in kv.read_manifests(FINGERPRINT, use.conversation_id):

@@ -12,6 +12,7 @@ from app.store.kv_store import KVStore
 from engine.errors import StoreError
 from tests.app.store.kv_harms import HARMS
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
+from tests.app.waiting import WAIT_S
 
 NUM_CASES = 100
 BLOCKS = {name: chain(name, 6, size=20_000) for name in ("a", "b", "c")}
@@ -24,7 +25,7 @@ def sound(tmp_path_factory) -> bytes:
     store = KVStore(path, 1 << 26)
     for name, blocks in BLOCKS.items():
         store.submit(job(name, blocks))
-    store.close()
+    assert store.close(WAIT_S)
     return path.read_bytes()
 
 
@@ -56,11 +57,11 @@ def exercise(store: KVStore) -> None:
     outcomes: list[bool] = []
     for number in range(5):
         store.submit(job(f"new{number}", chain(f"n{number}", 3, size=20_000), done=outcomes))
-        assert store.flush(20)
+        assert store.flush(WAIT_S)
         if number == 2:
             # Where this comes upon the damage, what was written so far goes with the file.
             store.forget("a")
-            assert store.flush(20)
+            assert store.flush(WAIT_S)
     assert len(outcomes) == 5
     assert outcomes[-1]
     assert len(list(store.read_blocks(FINGERPRINT, hashes(chain("n4", 3, size=20_000))))) == 3
