@@ -318,10 +318,11 @@ def assert_survives_damage(model: Path, folder: Path) -> None:
     with model.open("rb") as file:
         head = file.read(HEADER_BYTES)
     for _ in range(NUM_DAMAGES):
-        started = time.monotonic()
+        # Of the processor: other work on the machine must not count.
+        started = time.thread_time()
         with contextlib.suppress(ModelFileError, UnsupportedModelError):
             read_everything(damaged(copy, head, rng))
-        assert time.monotonic() - started < 5
+        assert time.thread_time() - started < 5
 
 
 def test_random_damage_is_a_typed_error_or_harmless(model: Path, tmp_path: Path):

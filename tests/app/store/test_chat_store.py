@@ -260,7 +260,8 @@ def test_two_threads_may_write_and_read_at_once(store):
 
 def test_a_long_conversation_opens_without_reading_other_branches_in_full(store):
     key, messages = dialogue(store, *(f"message {at} " + "word " * 40 for at in range(60)))
-    started = time.perf_counter()
+    # Of the processor: other work on the machine must not count.
+    started = time.thread_time()
     path = store.path(key)
-    assert time.perf_counter() - started < 1.0
+    assert time.thread_time() - started < 1.0
     assert [message.id for message in path] == [message.id for message in messages]

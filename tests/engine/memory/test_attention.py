@@ -233,9 +233,10 @@ def test_fork_at_4000_tokens_takes_less_than_a_millisecond():
     memory.commit(source, list(range(4005)))
     times = []
     for _ in range(50):
-        started = time.perf_counter()
+        # Of the processor: other work on the machine must not count.
+        started = time.thread_time()
         fork = memory.fork(source, 4005)
-        times.append(time.perf_counter() - started)
+        times.append(time.thread_time() - started)
         assert fork is not None
         assert memory.breakdown().tiers[0].num_blocks == 126 + 1
         memory.release(fork)
