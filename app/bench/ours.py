@@ -92,10 +92,13 @@ class Ours:
         seconds = probe.decode(sequence, depth, num_tokens, num_sure=num_sure)
         return {"tokens_per_second": num_tokens / seconds}
 
-    def decode_writing(self, *, token_ids: list[int], max_tokens: int) -> Mapping[str, Any]:
+    def decode_writing(
+        self, *, token_ids: list[int], max_tokens: int, is_written: bool
+    ) -> Mapping[str, Any]:
         """Generate behind a prompt for as long as its state is being written to kv.db.
 
-        The speed includes what this thread does for the writing before it begins.
+        The speed includes what this thread does for the writing before it begins. is_written: or
+        generate in the same way while nothing is.
         """
         assert self._store is not None
         probe, store = self._loaded.probe(), self._store
@@ -105,12 +108,13 @@ class Ours:
         store.forget(_WRITTEN)
         store.flush(60.0)
         before, started = store.bytes_written, time.perf_counter()
-        job = self._loaded.memory.snapshot(sequence, _WRITTEN, "main", b"")
-        assert job is not None
-        store.submit(job)
+        if is_written:
+            job = self._loaded.memory.snapshot(sequence, _WRITTEN, "main", b"")
+            assert job is not None
+            store.submit(job)
         queue_ms = (time.perf_counter() - started) * 1000.0
         num_tokens = 0
-        while num_tokens == 0 or (store.pending and num_tokens < max_tokens):
+        while num_tokens < max_tokens and (num_tokens == 0 or store.pending or not is_written):
             probe.decode(sequence, len(token_ids) + num_tokens, 1)
             num_tokens += 1
         seconds = time.perf_counter() - started

@@ -28,7 +28,7 @@ class WritingOptions:
 
     model: Path
     threads: int
-    repeats: int = 9
+    repeats: int = 15
     depth: int = 4000
     turn_tokens: int = 1000
     max_decoded: int = 160
@@ -57,11 +57,11 @@ def _load(ours: BenchProcess, options: WritingOptions, home: str) -> None:
 def _decode(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:
     say(f"generating at depth {options.depth}, with and without a snapshot being written")
     prompt = prompt_tokens(ours, text_of(ours, options.depth))
-    quiet = [_quiet(ours, options, prompt)]
+    quiet = [_speed(ours, options, prompt, is_written=False)["tokens_per_second"]]
     written: list[Answer] = []
     for _ in range(options.repeats):
-        written.append(ours.ask("decode_writing", token_ids=prompt, max_tokens=options.max_decoded))
-        quiet.append(_quiet(ours, options, prompt))
+        written.append(_speed(ours, options, prompt, is_written=True))
+        quiet.append(_speed(ours, options, prompt, is_written=False)["tokens_per_second"])
     speeds = [answer["tokens_per_second"] for answer in written]
     # Compared with what was measured right before and after, so that it survives what else the
     # machine does.
@@ -81,9 +81,15 @@ def _decode(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:
     return Row("writing_behind", "% of speed without", 100 * median(ratios), extra=extra)
 
 
-def _quiet(ours: BenchProcess, options: WritingOptions, prompt: list[int]) -> float:
-    answer = ours.ask("decode", token_ids=prompt, num_tokens=options.max_decoded)
-    return float(answer["tokens_per_second"])
+def _speed(
+    ours: BenchProcess, options: WritingOptions, prompt: list[int], *, is_written: bool
+) -> Answer:
+    return ours.ask(
+        "decode_writing",
+        token_ids=prompt,
+        max_tokens=options.max_decoded,
+        is_written=is_written,
+    )
 
 
 def _next_turn(ours: BenchProcess, options: WritingOptions, say: Say) -> Row:

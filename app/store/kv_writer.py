@@ -40,7 +40,7 @@ _SPARE_BYTES = 16 << 20
 
 # While the engine works, a snapshot is written over this many times the processor time it takes,
 # with rests after every block: two busy threads on two processors would feel a third one.
-_SPREAD = 80
+_SPREAD = 160
 _LONGEST_REST_S = 0.4
 
 
