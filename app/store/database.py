@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from app.errors import DatabaseDamagedError, DatabaseFullError, DatabaseUnavailableError
 from app.events import Notice
-from app.store.salvage import salvage, set_aside
+from app.store.salvage import count_rows, remove, salvage, set_aside
 from app.store.schema import HEAD, back_up, migrate, revision_of
 from app.store.sqlite_errors import typed_errors
 
@@ -42,13 +42,18 @@ class Database:
         self.path = path
         self._on_notice = on_notice
         self._write_lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with typed_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = _create_engine(path)
         self._writer = self._engine.execution_options(begin="BEGIN IMMEDIATE")
+        if self._salvaged.exists():
+            self._use_salvaged()
+            return
         try:
             self._open()
         except DatabaseDamagedError:
-            self._replace_damaged()
+            self._salvage()
+            self._use_salvaged()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -97,7 +102,8 @@ class Database:
             with typed_errors(self.path):
                 yield
         except DatabaseDamagedError:
-            self._suspicion.touch()
+            with suppress(OSError):
+                self._suspicion.touch()
             raise
 
     @property
@@ -122,13 +128,31 @@ class Database:
             with self._writer.connect() as connection, connection.begin():
                 migrate(connection)
 
-    def _replace_damaged(self) -> None:
+    @property
+    def _salvaged(self) -> Path:
+        """A new file with all that could be read of a damaged one; complete if it is there."""
+        return self.path.with_name(f"{self.path.name}.salvaged")
+
+    def _salvage(self) -> None:
+        """Save what can be read into a new file; until that is complete nothing is moved."""
         self._engine.dispose()
-        damaged = set_aside(self.path)
-        self._suspicion.unlink(missing_ok=True)
+        draft = self.path.with_name(f"{self.path.name}.draft")
+        with typed_errors(draft):
+            remove(draft)
+            Database(draft, on_notice=self._on_notice).close()
+            with closing(sqlite3.connect(draft)) as fresh:
+                salvage(self.path, fresh)
+            draft.replace(self._salvaged)
+
+    def _use_salvaged(self) -> None:
+        """Put the new file in the damaged one's place, also where a former try was cut short."""
+        with typed_errors(self.path):
+            damaged = set_aside(self.path)
+            self._salvaged.replace(self.path)
+            self._suspicion.unlink(missing_ok=True)
+            with closing(sqlite3.connect(self.path)) as fresh:
+                kept = count_rows(fresh)
         self._open()
-        with closing(sqlite3.connect(self.path)) as fresh:
-            kept = salvage(damaged, fresh)
         self._on_notice(
             Notice(
                 "chats_damaged",

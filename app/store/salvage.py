@@ -41,6 +41,17 @@ def set_aside(path: Path) -> Path:
     return target
 
 
+def remove(path: Path) -> None:
+    """Delete a database with its WAL, if it is there."""
+    for suffix in _SUFFIXES:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def count_rows(database: sqlite3.Connection) -> Salvaged:
+    """Return what a database of our schema holds."""
+    return Salvaged(_count(database, "conversations"), _count(database, "messages"))
+
+
 def salvage(damaged: Path, fresh: sqlite3.Connection) -> Salvaged:
     """Copy every readable row of the damaged file into a fresh database of our schema.
 
@@ -58,7 +69,7 @@ def salvage(damaged: Path, fresh: sqlite3.Connection) -> Salvaged:
                 _copy_table(source, fresh, table)
     _mend(fresh)
     fresh.commit()
-    return Salvaged(_count(fresh, "conversations"), _count(fresh, "messages"))
+    return count_rows(fresh)
 
 
 def _copy(damaged: Path, copy: Path) -> None:

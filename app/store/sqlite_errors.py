@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 @contextmanager
 def typed_errors(path: Path) -> Iterator[None]:
-    """Raise a DatabaseError where the block raises an error of SQLite about the file."""
+    """Raise a DatabaseError where the block raises an error of SQLite or of the system."""
     try:
         yield
     except DBAPIError as error:
@@ -36,6 +37,10 @@ def typed_errors(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         # SQLite quotes a damaged schema in its message, which the driver then cannot decode.
         raise DatabaseDamagedError(f"{path.name} is damaged.", detail=repr(error)) from error
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _full(path, str(error)) from error
+        raise _unavailable(path, str(error)) from error
 
 
 def translate(error: sqlite3.Error, path: Path) -> DatabaseError:
@@ -46,7 +51,15 @@ def translate(error: sqlite3.Error, path: Path) -> DatabaseError:
     if code in _BUSY:
         return DatabaseBusyError(f"{path.name} is in use by another program.", detail=detail)
     if code == sqlite3.SQLITE_FULL:
-        return DatabaseFullError(f"The disk is full; {path.name} cannot grow.", detail=detail)
+        return _full(path, detail)
     if code in _DAMAGED or (isinstance(error, sqlite3.OperationalError) and code == 1):
         return DatabaseDamagedError(f"{path.name} is damaged.", detail=detail)
+    return _unavailable(path, detail)
+
+
+def _full(path: Path, detail: str) -> DatabaseError:
+    return DatabaseFullError(f"The disk is full; {path.name} cannot grow.", detail=detail)
+
+
+def _unavailable(path: Path, detail: str) -> DatabaseError:
     return DatabaseUnavailableError(f"{path.name} cannot be read or written.", detail=detail)

@@ -3,13 +3,14 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from app.conversation import Role
-from app.errors import DatabaseError, StoreTooNewError
+from app.errors import DatabaseDamagedError, DatabaseError, StoreTooNewError
 from app.store import schema
 from app.store.chat_store import ChatStore
 from app.transcript import Transcript, TranscriptMessage
@@ -154,3 +155,50 @@ def test_a_damaged_database_opens_with_what_can_be_read(tmp_path, seed):
         pass
     finally:
         store.close()
+
+
+def test_salvaging_that_is_cut_short_is_done_again_at_the_next_start(tmp_path, monkeypatch):
+    path = tmp_path / "chats.db"
+    key = damaged(path)
+    notices = []
+    with monkeypatch.context() as patch:
+        patch.setattr("app.store.database.salvage", raising(sqlite3.OperationalError("no room")))
+        with pytest.raises(DatabaseDamagedError):
+            ChatStore(path, on_notice=notices.append)
+    assert notices == []
+    store = ChatStore(path, on_notice=notices.append)
+    assert [notice.kind for notice in notices] == ["chats_damaged"]
+    assert len(store.messages(key)) == NUM_MESSAGES
+    store.close()
+
+
+def test_what_was_salvaged_is_used_although_the_program_ended_before_that(tmp_path, monkeypatch):
+    path = tmp_path / "chats.db"
+    key = damaged(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("app.store.database.set_aside", raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            ChatStore(path)
+    notices = []
+    store = ChatStore(path, on_notice=notices.append)
+    assert len(store.messages(key)) == NUM_MESSAGES
+    assert f"{NUM_MESSAGES} messages" in notices[0].message
+    assert len(list(tmp_path.glob("chats.db.damaged-*"))) == 1
+    assert not (tmp_path / "chats.db.salvaged").exists()
+    store.close()
+
+
+def damaged(path: Path) -> str:
+    """Write a file that has lost its first page; return the conversation's id."""
+    key = fill(path)
+    data = bytearray(path.read_bytes())
+    data[:4096] = bytes(4096)
+    path.write_bytes(data)
+    return key
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
