@@ -42,6 +42,9 @@ def run(argv: Sequence[str], *, open_window: Callable[[Sequence[str]], int]) -> 
         if error.detail:
             print(error.detail, file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"A file cannot be used: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

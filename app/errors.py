@@ -14,6 +14,10 @@ class AppError(Exception):
         self.detail = detail
 
 
+class HomeUnusableError(AppError):
+    """A folder of the program's data cannot be made or written."""
+
+
 class NotFoundError(AppError):
     """A conversation or message is not in the store (any more)."""
 

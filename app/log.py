@@ -98,8 +98,16 @@ def command_log(folder: Path) -> Iterator[None]:
         handler.close()
 
 
+class _QuietFileHandler(RotatingFileHandler):
+    """A log that says nothing where the disk is full: nobody waits for a traceback of that."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
 def _file_handler(path: Path) -> RotatingFileHandler:
-    handler = RotatingFileHandler(
+    handler = _QuietFileHandler(
         path, maxBytes=_MAX_BYTES, backupCount=_NUM_BACKUPS, encoding="utf-8", delay=True
     )
     handler.setFormatter(logging.Formatter(_FORMAT))

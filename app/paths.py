@@ -8,6 +8,8 @@ from pathlib import Path
 
 from platformdirs import PlatformDirs
 
+from app.errors import HomeUnusableError
+
 HOME_VARIABLE = "REPRISE_HOME"
 
 
@@ -65,9 +67,14 @@ class AppPaths:
         return self.config / "state.ini"
 
     def create(self) -> None:
-        """Create the folders that are missing. Raises: OSError."""
+        """Create the folders that are missing. Raises: HomeUnusableError."""
         for folder in (self.data, self.config, self.logs, self.models, self.cache):
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise HomeUnusableError(
+                    f"The folder {folder} cannot be used: {error.strerror}.", detail=str(error)
+                ) from error
 
 
 def app_paths(home: Path | None = None) -> AppPaths:

@@ -50,7 +50,7 @@ class Services:
 
     Opening reads settings and databases but never imports torch; the engine thread does that when
     a model is loaded. wishes: what this run wants otherwise than the settings say.
-    Raises: DatabaseError kinds when chats.db cannot be used.
+    Raises: HomeUnusableError; DatabaseError kinds when chats.db cannot be used.
     """
 
     def __init__(self, paths: AppPaths, *, loader: LoadEngine = load_engine) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ def _parse(path: Path) -> TOMLDocument:
     except (TOMLKitError, UnicodeDecodeError) as error:
         aside = path.with_name(f"{path.name}.damaged")
         _log.warning("%s is not valid TOML (%s); kept as %s", path, error, aside.name)
-        path.replace(aside)
+        with suppress(OSError):  # where it cannot be renamed it cannot be overwritten either
+            path.replace(aside)
     except OSError as error:
         _log.warning("%s cannot be read: %s", path, error)
     return TOMLDocument()

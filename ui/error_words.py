@@ -185,6 +185,10 @@ def _of_files() -> dict[str, tuple[str, str]]:
             translate("errors", "A setting is out of its range."),
             translate("errors", "The details name it."),
         ),
+        "HomeUnusableError": (
+            translate("errors", "Reprise cannot write to the folder of its data."),
+            translate("errors", "Make room on the disk, or check the rights of the folder."),
+        ),
         "FileNotFoundError": (
             translate("errors", "The file is no longer there."),
             translate("errors", "It may have been moved or deleted."),

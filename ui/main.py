@@ -44,13 +44,18 @@ def main(files: Sequence[str]) -> int:
 
 def run(services_factory: Callable[[], Services], argv: Sequence[str], *, paths: AppPaths) -> int:
     """Run the window until it is closed; a second start only raises the first one's window."""
+    from app.events import ErrorReport
     from ui.single_instance import SingleInstance
 
     application = build_application()
     files = [str(Path(name).resolve()) for name in argv]
-    paths.create()
-    instance = SingleInstance(paths.data)
-    if not instance.acquire():
+    try:
+        paths.create()
+        instance = SingleInstance(paths.data)
+        is_first = instance.acquire()
+    except AppError as error:
+        return _refuse(ErrorReport(type(error).__name__, str(error), error.detail))
+    if not is_first:
         return 0 if instance.summon(files) else _refuse()
     try:
         return _run_first(services_factory, application, instance, files, paths=paths)
@@ -69,7 +74,11 @@ def _run_first(
     from app.events import ErrorReport
     from app.log import RunLog
 
-    run_log = RunLog(paths.logs)
+    try:
+        run_log = RunLog(paths.logs)
+    except OSError as error:
+        said = f"The log cannot be written: {error.strerror}."
+        return _refuse(ErrorReport("HomeUnusableError", said, str(error)))
     try:
         return Session(services_factory, application, paths, run_log).run(instance, files)
     except AppError as error:

@@ -9,6 +9,8 @@ from pathlib import Path
 from PySide6.QtCore import QLockFile, QObject, Signal, Slot
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
+from app.errors import HomeUnusableError
+
 WAIT_MS = 1000
 
 
@@ -26,8 +28,16 @@ class SingleInstance(QObject):
         self._server: QLocalServer | None = None
 
     def acquire(self) -> bool:
-        """Become the one window; False when there is one already."""
+        """Become the one window; False when there is one already.
+
+        Raises: HomeUnusableError where nothing can be written.
+        """
         if not self._lock.tryLock(0):
+            if self._lock.error() is not QLockFile.LockError.LockFailedError:
+                raise HomeUnusableError(
+                    "Nothing can be written where Reprise keeps its data.",
+                    detail=self._lock.fileName(),
+                )
             return False
         QLocalServer.removeServer(self._name)
         self._server = QLocalServer(self)

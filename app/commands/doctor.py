@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def doctor(arguments: Namespace) -> int:
     """Print what was found; the exit code is 1 when a database is damaged."""
     paths = app_paths()
+    paths.create()
     findings = {**_machine(paths), **_databases(paths)}
     if arguments.json:
         print(json.dumps(findings, ensure_ascii=False))

@@ -104,9 +104,10 @@ class TerminalSession:
 def terminal_session(say: Callable[[str], None]) -> Iterator[TerminalSession]:
     """Open the services of the user's home folder for one command.
 
-    Raises: DatabaseError kinds when chats.db cannot be used.
+    Raises: HomeUnusableError; DatabaseError kinds when chats.db cannot be used.
     """
     paths = app_paths()
+    paths.create()
     with command_log(paths.logs):
         services = Services(paths)
         try:

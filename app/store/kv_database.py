@@ -51,7 +51,8 @@ class KVDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.was_damaged = False
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with typed_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(f"{path}.lock", thread_local=False)
         # Readers must not open a file that is just being replaced.
         self._gate = threading.Lock()

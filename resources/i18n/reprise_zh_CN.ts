@@ -1971,6 +1971,14 @@
             <translation>请检查磁盘及其文件夹的权限。</translation>
         </message>
         <message>
+            <source>Reprise cannot write to the folder of its data.</source>
+            <translation>Reprise 无法写入其数据文件夹。</translation>
+        </message>
+        <message>
+            <source>Make room on the disk, or check the rights of the folder.</source>
+            <translation>请腾出磁盘空间，或检查该文件夹的权限。</translation>
+        </message>
+        <message>
             <source>Your conversations were last opened by a newer version.</source>
             <translation>您的对话上次由更新的版本打开。</translation>
         </message>

@@ -217,3 +217,18 @@ def test_chat_talks_until_the_input_ends(engine, capsys, monkeypatch):
 def test_a_wrong_command_line_is_refused(arguments):
     with pytest.raises(SystemExit):
         parse(arguments)
+
+
+@pytest.mark.parametrize(
+    "command", [["ask", "Hello"], ["chat"], ["conversations"], ["cache"], ["doctor"], ["models"]]
+)
+def test_a_home_that_cannot_be_used_is_an_error_in_plain_words(
+    command, monkeypatch, tmp_path, capsys
+):
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("REPRISE_HOME", str(file))
+    assert run(command, open_window=lambda files: 0) == int(command != ["models"])
+    said = capsys.readouterr()
+    assert "cannot be" in said.err or "No models" in said.out
+    assert "Traceback" not in said.err

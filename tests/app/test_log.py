@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import logging
 import subprocess
 import sys
 import threading
+from logging.handlers import RotatingFileHandler
 
-from app.log import RunLog
+from app.log import RunLog, command_log
 
 
 def test_messages_reach_the_file(tmp_path):
@@ -58,3 +60,13 @@ def test_an_error_no_one_caught_in_a_thread_is_logged_and_told(tmp_path):
     text = log.path.read_text(encoding="utf-8")
     assert "uncaught in worker" in text
     assert "ValueError: lost" in text
+
+
+def test_a_log_that_cannot_grow_prints_no_traceback(tmp_path, monkeypatch, capsys):
+    def refuse(handler: RotatingFileHandler, record: logging.LogRecord) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RotatingFileHandler, "shouldRollover", refuse)
+    with command_log(tmp_path):
+        logging.getLogger("app").warning("something")
+    assert capsys.readouterr().err == ""

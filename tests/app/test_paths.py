@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from app.errors import HomeUnusableError
 from app.paths import app_paths
 
 
@@ -19,3 +22,10 @@ def test_without_it_the_system_says_where(monkeypatch):
     monkeypatch.delenv("REPRISE_HOME")
     assert "reprise" in str(app_paths().data).lower()
     assert app_paths(Path("/x")).chats == Path("/x/chats.db").absolute()
+
+
+def test_a_home_that_cannot_be_made_is_an_error_in_plain_words(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(HomeUnusableError, match="cannot be used"):
+        app_paths(file / "home").create()

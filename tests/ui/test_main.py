@@ -78,13 +78,27 @@ def test_conversations_of_a_newer_version_are_refused_politely(
     def refuse() -> FakeServices:
         raise StoreTooNewError("9", "3")
 
-    def answer() -> None:
-        dialog = next(w for w in QApplication.topLevelWidgets() if isinstance(w, ErrorDialog))
-        dialog.accept()
-
-    QTimer.singleShot(300, answer)
+    accept_first_error()
     assert ui_main.run(refuse, [], paths=app_paths(tmp_path)) == 1
     assert "newer version" in capsys.readouterr().err
+
+
+def accept_first_error() -> None:
+    dialogs = [w for w in QApplication.topLevelWidgets() if isinstance(w, ErrorDialog)]
+    if dialogs:
+        dialogs[0].accept()
+    else:
+        QTimer.singleShot(50, accept_first_error)
+
+
+def test_a_home_that_cannot_be_used_is_told_in_plain_words(
+    clean_app, qapp, tmp_path: Path, capsys
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    accept_first_error()
+    assert ui_main.run(lambda: FakeServices(), [], paths=app_paths(file)) == 1
+    assert "cannot be used" in capsys.readouterr().err
 
 
 def test_second_start_passes_its_files_to_the_first(qtbot, tmp_path: Path) -> None:
