@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from app.errors import (
@@ -70,6 +71,7 @@ class Replication:
         self._on_progress = on_progress
         self._changed = threading.Condition()
         self._progress = Progress()
+        self._telling = threading.RLock()
         # What was told last; who waits must not go on before others have heard of it.
         self._told = self._progress
         self._database: SharedDatabase | None = None
@@ -91,13 +93,11 @@ class Replication:
 
     def wake(self) -> None:
         """Tell that there may be something new to send; returns at once."""
-        self._set(is_settled=False)
-        self.signals.wake()
+        self._signal(self.signals.wake)
 
     def note(self, conversation_id: str, *, is_wanted: bool = False) -> None:
         """Tell that a conversation changed here, or is wanted here; returns at once."""
-        self._set(is_settled=False)
-        self.signals.note(conversation_id, is_wanted=is_wanted)
+        self._signal(partial(self.signals.note, conversation_id, is_wanted=is_wanted))
 
     def wait_settled(self, timeout_s: float) -> Progress:
         """Wait until nothing is left to be done, or until there is no connection."""
@@ -164,17 +164,40 @@ class Replication:
             database.close()
         return SharedStoreError("The shared store is being closed.")
 
-    def _note(self, num_waiting: int, is_settled: bool) -> None:
-        self._set(is_connected=True, num_waiting=num_waiting, is_settled=is_settled, error=None)
+    def _signal(self, give: Callable[[], None]) -> None:
+        with self._changed:
+            # In one step, or the thread might just have found nothing left, and say so afterwards.
+            give()
+            self._progress = replace(self._progress, is_settled=False)
+        self._tell()
+
+    def _note(self, num_waiting: int, is_settled: Callable[[], bool]) -> None:
+        with self._changed:
+            self._progress = replace(
+                self._progress,
+                is_connected=True,
+                num_waiting=num_waiting,
+                is_settled=is_settled(),
+                error=None,
+            )
+        self._tell()
 
     def _set(self, **changes: object) -> None:
         with self._changed:
-            progress = self._progress = replace(self._progress, **changes)  # type: ignore[arg-type]
-        # Also where nothing changed here: of what is there something else may be known now.
-        self._on_progress(self, progress)
-        with self._changed:
-            self._told = self._progress
-            self._changed.notify_all()
+            self._progress = replace(self._progress, **changes)  # type: ignore[arg-type]
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the newest progress, also where it is the same: something else may have changed."""
+        told: Progress | None = None
+        # One thread at a time, or what is told last might not be the newest.
+        with self._telling:
+            while told is not self._progress:
+                told = self._progress
+                self._on_progress(self, told)
+            with self._changed:
+                self._told = told
+                self._changed.notify_all()
 
     def _rest(self, pause_s: float) -> None:
         """Leave the server alone; work that comes meanwhile waits."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -33,7 +34,8 @@ _IDLE_S = 30.0
 class SharedSession:
     """Runs until it is stopped or the connection ends.
 
-    on_progress: told how many manifests wait to be sent, and whether nothing is left to be done.
+    on_progress: told how many manifests wait to be sent, and what to ask whether nothing is left to
+    be done; asked at a moment at which nobody brings anything new.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class SharedSession:
         database: SharedDatabase,
         home: Home,
         signals: Signals,
-        on_progress: Callable[[int, bool], None],
+        on_progress: Callable[[int, Callable[[], bool]], None],
     ) -> None:
         self._database = database
         self._home = home
@@ -84,7 +86,7 @@ class SharedSession:
             # Another process of this home keeps in step; here it is only read.
             while self._signals.take() is not None:
                 pass
-            self._on_progress(0, True)
+            self._on_progress(0, lambda: not self._signals.has_work())
             return
         self._drop_damaged()
         remotes = self._home.replicas.remotes(server)
@@ -113,9 +115,7 @@ class SharedSession:
         while not self._signals.is_stopped:
             num_wakes = self._signals.num_wakes
             waiting = self._to_send(sender)
-            # Who woke us after that look brought something that it does not know of.
-            has_more = bool(waiting) or num_wakes != self._signals.num_wakes
-            self._on_progress(len(waiting), not has_more and not self._signals.has_work())
+            self._on_progress(len(waiting), partial(self._is_settled, len(waiting), num_wakes))
             if not waiting or self._signals.has_work():
                 return
             try:
@@ -123,6 +123,11 @@ class SharedSession:
             except StoreError as error:
                 log.warning("shared store, not sent: %s %s", error, error.detail)
                 self._given_up.add(waiting[0].manifest_id)
+
+    def _is_settled(self, num_waiting: int, num_wakes: int) -> bool:
+        # Who woke us after that look brought something that it does not know of.
+        has_more = num_waiting > 0 or num_wakes != self._signals.num_wakes
+        return not has_more and not self._signals.has_work()
 
     def _to_send(self, sender: Sender) -> list[Unreplicated]:
         """Return what waits, without what was deleted here: that must not go out again."""

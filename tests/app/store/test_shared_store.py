@@ -25,12 +25,14 @@ from app.store.shared import reader as shared_reader
 from app.store.shared import replication as shared_replication
 from app.store.shared.database import SharedDatabase
 from app.store.shared.reads import list_manifests, read_blocks, read_text
+from app.store.shared.replication import Progress, Replication
 from app.store.shared.store import SharedStore, look
 from app.store.shared.text import OutgoingText
 from app.store.shared.writes import lacking, put_blocks, put_manifest, put_text, sweep
 from app.store.tiered_store import TieredStore
 from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
+from tests.app.waiting import wait_until
 from tests.postgres import PASSWORD
 
 MIB = 1 << 20
@@ -105,8 +107,8 @@ def test_what_one_machine_stores_another_one_reads(homes, shared_url):
     first.settle()
     # The other one was told, and has the manifest at once; blocks come when they are asked for.
     second.settle()
-    while not second.arrived:
-        second.shared.wait_settled(0.1)
+    # Of what is told at once, either may come first.
+    wait_until(lambda: {"c", "d"} <= set(second.arrived))
     (manifest,) = second.tiers.read_manifests(FINGERPRINT, "c")
     assert (manifest.body, manifest.block_hashes) == (b"log", hashes(blocks))
     assert second.kv.num_blocks() == 0
@@ -167,8 +169,7 @@ def test_a_server_that_goes_away_and_comes_back(homes, shared_url, postgres, mon
     done = []
     first.tiers.submit(job("c", blocks, done=done))
     assert is_cut.wait(WAIT_S)
-    while first.shared.state.error is None:
-        first.shared.wait_settled(0.1)
+    wait_until(lambda: first.shared.state.error is not None)
     assert first.shared.state.error.kind == "SharedUnreachableError"
     # Meanwhile everything is as without it.
     first.tiers.submit(job("d", chain("d", 3), done=done))
@@ -176,8 +177,7 @@ def test_a_server_that_goes_away_and_comes_back(homes, shared_url, postgres, mon
     assert done == [True, True]
     assert first.read(blocks) == blocks
     postgres.start()
-    while not first.shared.state.is_connected or first.shared.state.num_waiting:
-        first.shared.wait_settled(0.1)
+    wait_until(lambda: first.shared.state.is_connected and not first.shared.state.num_waiting)
     first.settle()
     database = SharedDatabase(shared_url)
     with database.connect() as connection:
@@ -243,6 +243,60 @@ def test_an_address_that_makes_no_sense_is_not_tried_again(homes):
     assert isinstance(home.shared.wait_settled(WAIT_S).error, SharedAddressError)
     home.shared.set_url("")
     assert home.shared.state == SharedStoreChanged()
+
+
+def test_what_is_noted_while_it_finds_nothing_left_is_still_to_be_done(
+    tmp_path, shared_url, monkeypatch
+):
+    begun, may_go_on, noted = threading.Event(), threading.Event(), []
+    home = Home(tmp_path / "a", "c")
+
+    def is_here(conversation_id: str) -> bool:
+        if conversation_id == "late":
+            begun.set()
+            assert may_go_on.wait(WAIT_S)
+        return True
+
+    def note(replication: Replication, *found: object) -> None:
+        if not noted:
+            noted.append("late")
+            replication.note("late")
+        note_progress(replication, *found)
+
+    note_progress = Replication._note
+    monkeypatch.setattr(Replication, "_note", note)
+    monkeypatch.setattr(home.shared._texts, "is_here", is_here)
+    home.shared.set_url(shared_url)
+    assert begun.wait(WAIT_S)
+    assert not home.shared.wait_settled(0.0).is_settled
+    may_go_on.set()
+    home.settle()
+    home.close()
+
+
+def test_one_thread_at_a_time_tells_how_it_stands(shared_url, tmp_path, monkeypatch):
+    home, is_telling, together = Home(tmp_path / "a"), threading.Lock(), []
+    home.shared.set_url(shared_url)
+    home.settle()
+    replication = home.shared._replication
+    other = threading.Thread(target=replication.wake)
+
+    def tell(replication: Replication, progress: Progress) -> None:
+        if not is_telling.acquire(blocking=False):
+            together.append(progress)
+            return
+        if other.ident is None:
+            other.start()
+            # It ends only where it need not wait for this.
+            other.join(0.2)
+        is_telling.release()
+
+    monkeypatch.setattr(replication, "_on_progress", tell)
+    replication.wake()
+    other.join()
+    home.settle()
+    assert together == []
+    home.close()
 
 
 def test_a_user_without_rights_is_told_so(postgres, shared_url):
@@ -382,32 +436,35 @@ def test_whatever_lies_on_the_server_it_harms_nobody(homes, postgres, monkeypatc
         home.kv.clear()
 
 
-NUM_WRITTEN = 10_000  # more than are written before the end
+NUM_WRITTEN = 400  # more than are written before the end, and less than the budget
 WRITER = """
 import sys
 from pathlib import Path
 from tests.app.store.kv_samples import chain, job
 from tests.app.store.test_shared_store import Home
 
-names = [f"c{number}" for number in range(10_000)]
+names = [f"c{number}" for number in range(int(sys.argv[3]))]
 home = Home(Path(sys.argv[1]), *names)
 home.shared.set_url(sys.argv[2])
 for number in range(len(names)):
     home.tiers.submit(job(f"c{number}", chain(f"{number}", 10, size=50_000)))
     home.kv.flush(60)
     print(number, flush=True)
+sys.stdin.read()
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9 is a matter of POSIX")
 def test_killed_while_replicating_nothing_is_lost(tmp_path, shared_url):
-    command = [sys.executable, "-c", WRITER, str(tmp_path), shared_url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", WRITER, str(tmp_path), shared_url, str(NUM_WRITTEN)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
     assert process.stdout is not None
     for line in process.stdout:
         if int(line) >= 12:
             break
     process.send_signal(signal.SIGKILL)
+    process.stdin.close()
     process.stdout.close()
     process.wait()
     home = Home(tmp_path, *(f"c{number}" for number in range(NUM_WRITTEN)))
