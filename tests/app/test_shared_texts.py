@@ -107,6 +107,8 @@ def test_what_is_said_later_comes_by_itself(homes, tides):
     wait_until(lambda: second.on_screen(tides) == ["one", "two", "three"])
     second.say(tides, "four")
     wait_until(lambda: first.on_screen(tides) == ["one", "two", "three", "four"])
+    # Told after it is there.
+    wait_until(lambda: first.merged != [])
     assert first.merged == [tides]
 
 
