@@ -16,6 +16,7 @@ from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
 from engine.memory.storage import StoredBlock
 from tests.app.store.kv_samples import FINGERPRINT, chain, hashes, job
+from tests.app.waiting import WAIT_S, wait_until
 
 MIB = 1 << 20
 _SHRINKS = "PRAGMA auto_vacuum = INCREMENTAL"
@@ -24,6 +25,12 @@ DiskUsage = namedtuple("DiskUsage", "total used free")
 
 def read(store: KVStore, blocks: list[StoredBlock]) -> list[StoredBlock]:
     return list(store.read_blocks(FINGERPRINT, hashes(blocks)))
+
+
+def has_ended(store: KVStore) -> bool:
+    """Wait for the writer, for which closing does not wait any longer; tell whether it ended."""
+    store._writer._thread.join(WAIT_S)
+    return not store._writer._thread.is_alive()
 
 
 @pytest.fixture
@@ -35,14 +42,14 @@ def notices():
 def store(tmp_path, notices):
     store = KVStore(tmp_path / "kv.db", 64 * MIB, on_notice=notices.append)
     yield store
-    store.close()
+    store.close(WAIT_S)
 
 
 def test_what_was_submitted_is_read_back_after_reopening(tmp_path):
     blocks, done = chain("a", 5), []
     store = KVStore(tmp_path / "kv.db", 64 * MIB)
     store.submit(job("c", blocks, body=b"log", done=done))
-    assert store.close()
+    assert store.close(WAIT_S)
     assert done == [True]
     store = KVStore(tmp_path / "kv.db", 64 * MIB)
     assert read(store, blocks) == blocks
@@ -55,7 +62,7 @@ def test_what_was_submitted_is_read_back_after_reopening(tmp_path):
     assert store.existing(FINGERPRINT, [*hashes(blocks), b"?" * 16]) == set(hashes(blocks))
     assert store.read_manifests(b"other model", "c") == []
     assert not store.existing(b"other model", hashes(blocks))
-    store.close()
+    store.close(WAIT_S)
 
 
 def test_a_file_of_larger_pages_stays_in_use(tmp_path, monkeypatch, notices):
@@ -64,16 +71,16 @@ def test_a_file_of_larger_pages_stays_in_use(tmp_path, monkeypatch, notices):
         former.setattr(kv_database, "_BEFORE_TABLES", ("PRAGMA page_size = 65536", _SHRINKS))
         store = KVStore(path, 64 * MIB)
         store.submit(job("c", blocks[:6]))
-        assert store.close()
+        assert store.close(WAIT_S)
     store = KVStore(path, 64 * MIB, on_notice=notices.append)
     store.submit(job("c", blocks, new=blocks[6:]))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert read(store, blocks) == blocks
     before = store.used_bytes()
     store.forget("c")
     store.compact()
     assert store.used_bytes() < before / 2
-    assert store.close()
+    assert store.close(WAIT_S)
     assert not notices
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA page_size").fetchone() == (65536,)
@@ -83,8 +90,8 @@ def test_a_state_written_again_takes_no_more_room(tmp_path):
     store, blocks = KVStore(tmp_path / "kv.db", 64 * MIB), chain("a", 2)
     for at in range(3):
         store.submit(job("c", blocks, body=bytes([at]) * MIB))
-        store.flush(10)
-    assert store.close()
+        assert store.flush(WAIT_S)
+    assert store.close(WAIT_S)
     with closing(sqlite3.connect(tmp_path / "kv.db")) as connection:
         assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
 
@@ -92,7 +99,7 @@ def test_a_state_written_again_takes_no_more_room(tmp_path):
 def test_blocks_are_yielded_in_the_order_asked_for_without_missing_ones(store):
     blocks = chain("a", 4)
     store.submit(job("c", blocks))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     asked = [blocks[2].hash, b"?" * 16, blocks[0].hash]
     found = [block.hash for block in store.read_blocks(FINGERPRINT, asked)]
     assert found == [blocks[2].hash, blocks[0].hash]
@@ -104,7 +111,7 @@ def test_a_shared_block_is_written_once(store):
     second = shared + chain("y", 2, parent=shared[-1].hash)
     store.submit(job("c1", first))
     store.submit(job("c2", second))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     sizes = {block.hash: len(block.payload) for block in first + second}
     assert store.bytes_written == sum(sizes.values())
     by_conversation = {use.conversation_id: use for use in store.usage()}
@@ -115,10 +122,10 @@ def test_a_shared_block_is_written_once(store):
 def test_a_turn_writes_only_its_own_blocks(store):
     blocks = chain("a", 6)
     store.submit(job("c", blocks[:4]))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     before = store.bytes_written
     store.submit(job("c", blocks, new=blocks[4:]))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.bytes_written - before == sum(len(block.payload) for block in blocks[4:])
     assert read(store, blocks) == blocks
 
@@ -128,9 +135,9 @@ def test_forgetting_keeps_what_others_name(store):
     mine = chain("x", 2, parent=shared[-1].hash)
     store.submit(job("c1", shared + mine))
     store.submit(job("c2", shared))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     store.forget("c1")
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.existing(FINGERPRINT, hashes(shared + mine)) == set(hashes(shared))
     assert store.read_manifests(FINGERPRINT, "c1") == []
 
@@ -138,32 +145,36 @@ def test_forgetting_keeps_what_others_name(store):
 def test_blocks_a_new_manifest_no_longer_names_are_dropped(store):
     old, new = chain("old", 4), chain("new", 3)
     store.submit(job("c", old))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     store.submit(job("c", old[:1] + new, new=new))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.existing(FINGERPRINT, hashes(old + new)) == set(hashes(old[:1] + new))
 
 
-def test_a_newer_job_takes_in_the_one_that_waits(store, monkeypatch):
-    gate = store._queue.put_command(lambda: __import__("time").sleep(0.3))
+def test_a_newer_job_takes_in_the_one_that_waits(store):
+    assert store.flush(WAIT_S)
+    gate = threading.Event()
+    held = store._queue.put_command(lambda: gate.wait(WAIT_S))
     blocks, first, second = chain("a", 4), [], []
     store.submit(job("c", blocks[:2], done=first))
     store.submit(job("c", blocks, new=blocks[2:], done=second))
-    assert store.pending <= 3
-    assert store.flush(10)
-    assert gate.done()
+    assert store.pending == 2
+    gate.set()
+    assert store.flush(WAIT_S)
+    assert held.result()
     assert (first, second) == ([True], [True])
     assert read(store, blocks) == blocks
 
 
 def test_every_job_is_answered_once_also_after_closing(tmp_path):
     store = KVStore(tmp_path / "kv.db", 64 * MIB)
-    store._queue.put_command(lambda: __import__("time").sleep(0.5))
-    waiting, late = [], []
+    gate, waiting, late = threading.Event(), [], []
+    store._queue.put_command(lambda: gate.wait(WAIT_S))
     store.submit(job("c", chain("a", 2), done=waiting))
     assert not store.close(timeout=0.05)
     store.submit(job("c", chain("a", 2), done=late))
     assert (waiting, late) == ([False], [False])
+    gate.set()
 
 
 def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
@@ -171,7 +182,7 @@ def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
 
     def stuck(connection, job, *, limit, rest):
         is_writing.set()
-        assert interrupted.wait(60.0)
+        assert interrupted.wait(WAIT_S)
         raise DatabaseFullError("interrupted")
 
     monkeypatch.setattr(kv_writer, "write_job", stuck)
@@ -180,11 +191,11 @@ def test_closing_does_not_wait_for_a_disk_that_is_stuck(tmp_path, monkeypatch):
     first, second = [], []
     store.submit(job("c1", chain("a", 2), done=first))
     store.submit(job("c2", chain("b", 2), done=second))
-    assert is_writing.wait(60.0)
+    assert is_writing.wait(WAIT_S)
     assert not store.close(timeout=0.3)
     assert interrupted.is_set()
+    assert has_ended(store)
     assert (first, second) == ([False], [False])
-    assert not store._writer._thread.is_alive()
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
@@ -193,7 +204,7 @@ def test_a_snapshot_is_written_with_rests_while_the_engine_is_busy(store, monkey
     monkeypatch.setattr(store._queue, "rest", rests.append)
     store.pace_while(lambda: is_busy)
     store.submit(job("c1", chain("a", 6)))
-    assert store.flush(10)
+    assert store.flush(WAIT_S)
     assert len(rests) == 6 * is_busy
     assert all(0.0 <= seconds <= kv_writer._LONGEST_REST_S for seconds in rests)
 
@@ -201,10 +212,10 @@ def test_a_snapshot_is_written_with_rests_while_the_engine_is_busy(store, monkey
 def test_a_rest_ends_when_somebody_waits():
     queue, ended = WriteQueue(), threading.Event()
     queue.put_job(job("c1", chain("a", 1)))
-    resting = threading.Thread(target=lambda: (queue.rest(60.0), ended.set()))
+    resting = threading.Thread(target=lambda: (queue.rest(10 * WAIT_S), ended.set()))
     resting.start()
-    assert not queue.wait_empty(0.2)
-    assert ended.wait(10.0)
+    # It may begin, or look, only after a wait that was short.
+    wait_until(lambda: not queue.wait_empty(0.2) and ended.is_set())
     resting.join()
 
 
@@ -213,7 +224,7 @@ def test_what_is_written_while_the_program_ends_is_taken_back_whole(tmp_path, mo
 
     def insert(*arguments):
         begun.set()
-        assert may_go_on.wait(60.0)
+        assert may_go_on.wait(WAIT_S)
         return _insert_block(*arguments)
 
     _insert_block = kv_writes._insert_block
@@ -222,8 +233,9 @@ def test_what_is_written_while_the_program_ends_is_taken_back_whole(tmp_path, mo
     monkeypatch.setattr(store._database, "interrupt", may_go_on.set)
     blocks = chain("a", 6)
     store.submit(job("c1", blocks, done=outcome))
-    assert begun.wait(60.0)
+    assert begun.wait(WAIT_S)
     assert not store.close(timeout=0.3)
+    assert has_ended(store)
     assert outcome == [False]
     with closing(KVStore(tmp_path / "kv.db", 64 * MIB)) as again:
         assert again.num_blocks() == 0
@@ -231,18 +243,22 @@ def test_what_is_written_while_the_program_ends_is_taken_back_whole(tmp_path, mo
 
 
 def test_what_is_written_but_not_in_its_place_when_time_is_up_is_there_again(tmp_path, monkeypatch):
-    store, outcome, interrupted = KVStore(tmp_path / "kv.db", 64 * MIB), [], threading.Event()
-    assert store.flush(10)
+    store, outcome = KVStore(tmp_path / "kv.db", 64 * MIB), []
+    begun, interrupted = threading.Event(), threading.Event()
+    assert store.flush(WAIT_S)
 
     def checkpoint():
-        assert interrupted.wait(60.0)
+        begun.set()
+        assert interrupted.wait(WAIT_S)
         return False
 
     monkeypatch.setattr(store._database, "checkpoint", checkpoint)
     monkeypatch.setattr(store._database, "interrupt", interrupted.set)
     blocks = chain("a", 6)
     store.submit(job("c1", blocks, done=outcome))
-    assert not store.close(timeout=0.5)
+    assert begun.wait(WAIT_S)
+    assert not store.close(timeout=0.3)
+    assert has_ended(store)
     assert outcome == [True]
     with closing(KVStore(tmp_path / "kv.db", 64 * MIB)) as again:
         assert read(again, blocks) == blocks
@@ -257,8 +273,9 @@ def test_the_file_stays_in_its_budget_and_the_newest_conversation_is_kept(store)
         store.submit(job(f"c{number}", blocks))
         while not store.flush(0.005):
             assert store.used_bytes() <= 8 * MIB + transaction
+        # Before anything is read: what was read is noted later, in a transaction of its own.
+        assert store.used_bytes() <= 8 * MIB
         assert read(store, blocks) == blocks
-    assert store.used_bytes() <= 8 * MIB
 
 
 def test_eviction_takes_the_tail_first_and_shared_blocks_last(store):
@@ -267,7 +284,7 @@ def test_eviction_takes_the_tail_first_and_shared_blocks_last(store):
     chats = [system + chain(f"chat{n}", 20, parent=system[-1].hash) for n in range(6)]
     for number, blocks in enumerate(chats):
         store.submit(job(f"c{number}", blocks))
-        store.flush(10)
+        assert store.flush(WAIT_S)
     assert len(read(store, system)) == 10
     for blocks in chats:
         kept = [block.hash for block in read(store, blocks)]
@@ -279,13 +296,13 @@ def test_a_restored_conversation_outlives_one_that_never_was(store):
     first, second, third = chain("1", 30), chain("2", 30), chain("3", 30)
     store.submit(job("c1", first))
     store.submit(job("c2", second))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     store.read_manifests(FINGERPRINT, "c1")
     store.set_budget(7 * MIB)
     store.submit(job("c3", third))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     store.submit(job("c4", chain("4", 10)))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert len(read(store, first)) > len(read(store, second))
 
 
@@ -296,13 +313,13 @@ def test_the_order_of_eviction_follows_the_setting(store, order, survivor):
     chats = {"c1": chain("1", 30), "c2": chain("2", 30)}
     store.set_eviction_order(order)
     store.submit(job("c1", chats["c1"]))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     for _ in range(3):
         store.read_manifests(FINGERPRINT, "c1")
     store.submit(job("c2", chats["c2"]))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     store.set_budget(4 * MIB)
-    store.flush(10)
+    assert store.flush(WAIT_S)
     kept = {name: len(read(store, blocks)) for name, blocks in chats.items()}
     assert max(kept, key=kept.__getitem__) == survivor
 
@@ -311,7 +328,7 @@ def test_a_conversation_larger_than_the_budget_keeps_its_head(store):
     store.set_budget(2 * MIB)
     blocks = chain("a", 60)
     store.submit(job("c", blocks))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     kept = read(store, blocks)
     assert 5 < len(kept) < 20
     assert kept == blocks[: len(kept)]
@@ -320,17 +337,17 @@ def test_a_conversation_larger_than_the_budget_keeps_its_head(store):
 def test_lowering_the_budget_shrinks_the_file(store):
     for number in range(5):
         store.submit(job(f"c{number}", chain(f"x{number}", 30)))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.used_bytes() > 10 * MIB
     store.set_budget(4 * MIB)
-    assert store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.used_bytes() <= 4 * MIB
 
 
 def test_clear_and_compact_report_the_bytes_really_freed(store):
     store.submit(job("c", chain("a", 60)))
     store.submit(job("d", chain("b", 60)))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     before = store.used_bytes()
     store.forget("c")
     compacted = store.compact()
@@ -340,7 +357,7 @@ def test_clear_and_compact_report_the_bytes_really_freed(store):
     assert store.clear() == used - store.used_bytes() > 0
     assert store.usage() == []
     store.submit(job("c", chain("a", 3)))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert len(read(store, chain("a", 3))) == 3
 
 
@@ -350,13 +367,13 @@ def test_a_full_disk_fails_the_job_says_so_and_recovers(store, notices, monkeypa
     )
     done = []
     store.submit(job("c", chain("a", 3), done=done))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert done == [False]
     assert "disk" in store.problem
     assert [notice.kind for notice in notices] == ["kv_not_kept"]
     monkeypatch.undo()
     store.submit(job("c", chain("a", 3), done=done))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert done == [False, True]
     assert store.problem == ""
 
@@ -364,12 +381,12 @@ def test_a_full_disk_fails_the_job_says_so_and_recovers(store, notices, monkeypa
 def test_a_real_full_disk_leaves_the_store_readable(store, monkeypatch):
     blocks, done = chain("a", 3), []
     store.submit(job("c", blocks))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     with store._database.writing() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     store.submit(job("d", chain("b", 40), done=done))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert done == [False]
     assert "full" in store.problem
     assert read(store, blocks) == blocks
@@ -378,7 +395,7 @@ def test_a_real_full_disk_leaves_the_store_readable(store, monkeypatch):
 def test_a_second_process_reads_but_does_not_write(store, tmp_path):
     blocks = chain("a", 3)
     store.submit(job("c", blocks))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     code = f"""
 from pathlib import Path
 from app.store.kv_store import KVStore
@@ -386,7 +403,7 @@ from engine.memory.storage import Manifest, SnapshotJob
 store = KVStore(Path({str(tmp_path / "kv.db")!r}), 1 << 26)
 done = []
 store.submit(SnapshotJob(Manifest("d", "m", b"f", 0, (), b""), (), done.append))
-store.flush(5)
+assert store.flush(100)
 print(len(list(store.read_blocks({FINGERPRINT!r}, {hashes(blocks)!r}))), done, store.problem)
 store.close()
 """
@@ -395,14 +412,14 @@ store.close()
     )
     assert result.stdout.startswith("3 [False] Another running Reprise")
     store.submit(job("d", chain("b", 2)))
-    assert store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.problem == ""
 
 
 def test_a_payload_moved_to_another_row_with_its_checksum_is_left_out(store, tmp_path):
     blocks = chain("a", 2, size=1000) + chain("b", 1, size=1000)
     store.submit(job("c", blocks))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     with closing(sqlite3.connect(tmp_path / "kv.db")) as connection, connection:
         rows = connection.execute("SELECT id, crc32, size FROM blocks ORDER BY id").fetchall()
         payload = connection.execute("SELECT payload FROM payloads WHERE id = 1").fetchone()
@@ -411,7 +428,7 @@ def test_a_payload_moved_to_another_row_with_its_checksum_is_left_out(store, tmp
     assert read(store, blocks) == [blocks[0], blocks[2]]
     verified = store.verify()
     assert (verified.num_blocks, verified.num_damaged) == (3, 1)
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert store.verify().num_damaged == 0
 
 
@@ -419,14 +436,14 @@ def test_orphans_are_swept_at_the_start(tmp_path):
     store = KVStore(tmp_path / "kv.db", 64 * MIB)
     blocks = chain("a", 4)
     store.submit(job("c", blocks))
-    store.close()
+    store.close(WAIT_S)
     with closing(sqlite3.connect(tmp_path / "kv.db")) as connection, connection:
         connection.execute("DELETE FROM manifest_blocks WHERE position > 1")
         connection.execute("DELETE FROM payloads WHERE id = 1")
     store = KVStore(tmp_path / "kv.db", 64 * MIB)
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert [block.hash for block in read(store, blocks)] == [blocks[1].hash]
-    store.close()
+    store.close(WAIT_S)
 
 
 def test_a_damaged_file_is_set_aside_and_started_anew(tmp_path, notices):
@@ -434,17 +451,17 @@ def test_a_damaged_file_is_set_aside_and_started_anew(tmp_path, notices):
     store = KVStore(tmp_path / "kv.db", 64 * MIB, on_notice=notices.append)
     assert [notice.kind for notice in notices] == ["kv_recreated"]
     store.submit(job("c", chain("a", 2)))
-    assert store.flush(10)
+    assert store.flush(WAIT_S)
     assert len(read(store, chain("a", 2))) == 2
     assert (tmp_path / "kv.db.damaged").exists()
-    store.close()
+    store.close(WAIT_S)
 
 
 def test_damage_found_while_reading_is_a_store_error_and_heals(tmp_path, notices):
     store = KVStore(tmp_path / "kv.db", 64 * MIB)
     blocks = chain("a", 40)
     store.submit(job("c", blocks))
-    store.close()
+    store.close(WAIT_S)
     data = bytearray((tmp_path / "kv.db").read_bytes())
     for page in range(3, len(data) // 65_536):
         data[page * 65_536 : page * 65_536 + 64] = b"\xff" * 64
@@ -452,14 +469,14 @@ def test_damage_found_while_reading_is_a_store_error_and_heals(tmp_path, notices
     store = KVStore(tmp_path / "kv.db", 64 * MIB, on_notice=notices.append)
     with suppress(StoreError):
         read(store, blocks)
-    store.flush(10)
+    assert store.flush(WAIT_S)
     done = []
     store.submit(job("c", blocks, done=done))
     store.submit(job("c2", chain("b", 3), done=done))
-    store.flush(10)
+    assert store.flush(WAIT_S)
     assert done[-1]
     assert read(store, chain("b", 3))
-    store.close()
+    store.close(WAIT_S)
 
 
 def test_the_default_budget_follows_the_volume(tmp_path, monkeypatch):
