@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,10 @@ import psutil
 PASSWORD = "open sesame"
 _USER = "reprise"
 _BINARIES = "/usr/lib/postgresql/*/bin"
+# Seconds that a machine may need which has much else to do.
+_PATIENTLY = ("-w", "-t", "600")
+# Below those that the system gives to outgoing connections: it stays free while the server is off.
+_PORTS = range(20_000, 30_000)
 _SETTINGS = {
     "fsync": "off",
     "shared_buffers": "32MB",
@@ -58,11 +63,12 @@ class PostgresServer:
     def start(self) -> None:
         """Start the server and wait for it."""
         log = self._folder / "log"
-        self._run("pg_ctl", "-D", self._data, "-l", log, "-w", "-o", self._options(), "start")
+        options = ("-l", log, "-o", self._options())
+        self._run("pg_ctl", "-D", self._data, *_PATIENTLY, *options, "start")
 
     def stop(self) -> None:
         """Break every connection and end the server."""
-        self._run("pg_ctl", "-D", self._data, "-m", "fast", "-w", "stop")
+        self._run("pg_ctl", "-D", self._data, *_PATIENTLY, "-m", "fast", "stop")
 
     def restart(self) -> None:
         """Stop and start."""
@@ -146,6 +152,8 @@ def _owner() -> str | None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
