@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import shiboken6
 from PySide6.QtCore import QLocale
 from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
 
+from tests.app.waiting import WAIT_S
 from tests.ui.fakes import FakeServices
 from ui.appearance import Appearance
 from ui.main_window import MainWindow
 from ui.theme import Theme, load_theme
 from ui.window_state import WindowState
+
+
+class PatientBot(QtBot):
+    """Waits as long as a machine may need that has much else to do."""
+
+    def waitUntil(
+        self, callback: Callable[[], bool | None], *, timeout: int = round(1000 * WAIT_S)
+    ) -> None:
+        super().waitUntil(callback, timeout=timeout)
+
+    def waitSignal(
+        self, signal: Any, *, timeout: int = round(1000 * WAIT_S), raising: bool | None = None
+    ) -> Any:
+        return super().waitSignal(signal, timeout=timeout, raising=raising)
+
+
+@pytest.fixture
+def qtbot(qapp: QApplication, request: pytest.FixtureRequest) -> PatientBot:
+    return PatientBot(request)
 
 
 @pytest.fixture(autouse=True)

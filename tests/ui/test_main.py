@@ -84,7 +84,8 @@ def test_conversations_of_a_newer_version_are_refused_politely(
 
 
 def accept_first_error() -> None:
-    dialogs = [w for w in QApplication.topLevelWidgets() if isinstance(w, ErrorDialog)]
+    widgets = QApplication.topLevelWidgets()
+    dialogs = [w for w in widgets if isinstance(w, ErrorDialog) and w.isVisible()]
     if dialogs:
         dialogs[0].accept()
     else:

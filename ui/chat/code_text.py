@@ -51,6 +51,11 @@ class CodeText(QTextEdit):
         """The code as it was written."""
         return self._code.text
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether no colouring is left for idle times."""
+        return not self._timer.isActive()
+
     def set_code(self, code: Code, *, is_live: bool) -> None:
         """Show code; is_live while more of it is on its way."""
         old, self._code = self._code, code

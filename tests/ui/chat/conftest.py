@@ -12,6 +12,7 @@ from app.conversation import Conversation, Message, Role
 from app.events import ModelInfo, ReplyDelta
 from engine.events import Channel
 from ui.chat.chat_pane import ChatPane
+from ui.chat.code_text import CodeText
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONVERSATION = Conversation("c", "Title", NOW, NOW)
@@ -63,8 +64,12 @@ def pane(qtbot: QtBot) -> ChatPane:
 def settle(qtbot: QtBot, pane: ChatPane) -> Callable[[], None]:
     """Let idle work run out."""
 
+    def is_settled() -> bool:
+        codes = pane.view.findChildren(CodeText)
+        return pane.view.is_settled and all(code.is_settled for code in codes)
+
     def wait() -> None:
         qtbot.wait(1)
-        qtbot.waitUntil(lambda: pane.view.is_settled)
+        qtbot.waitUntil(is_settled)
 
     return wait

@@ -120,7 +120,7 @@ def test_without_a_model_nothing_is_lost_and_the_reason_is_said(
 
 
 def test_draft_is_reported_once_typing_rests(pane: ChatPane, qtbot: QtBot) -> None:
-    with qtbot.waitSignal(pane.draft_changed, timeout=2000) as changed:
+    with qtbot.waitSignal(pane.draft_changed) as changed:
         qtbot.keyClicks(pane.composer.editor, "half a thou")
 
     assert changed.args == ["half a thou"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import QUrl
@@ -87,9 +88,11 @@ def fragments_of(block: object) -> list:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_streamed_reply_equals_one_shown_whole(pane: ChatPane, qtbot: QtBot, seed: int) -> None:
+def test_streamed_reply_equals_one_shown_whole(
+    pane: ChatPane, settle: Callable[[], None], seed: int
+) -> None:
     show_reply(pane, RICH)
-    qtbot.wait(50)
+    settle()
     whole, height = looks(pane), pane.view.row_span(1)
     pane.set_conversation(None, [], "")
     show_reply(pane, status=MessageStatus.STREAMING)
@@ -99,15 +102,16 @@ def test_streamed_reply_equals_one_shown_whole(pane: ChatPane, qtbot: QtBot, see
         pane.apply_delta(delta("a", RICH[start:end]))
 
     pane.apply_finished(ReplyFinished(message("a", Role.ASSISTANT, RICH)))
-    qtbot.wait(50)
+    settle()
 
     assert looks(pane) == whole
     streamed = pane.view.row_span(1)
     assert streamed[1] - streamed[0] == height[1] - height[0]
 
 
-def test_emoji_in_code_do_not_shift_its_colours(pane: ChatPane) -> None:
+def test_emoji_in_code_do_not_shift_its_colours(pane: ChatPane, settle: Callable[[], None]) -> None:
     show_reply(pane, '```python\nx = "🙂🙂"  # note\n```')
+    settle()
 
     (_, _, _, colors) = looks(pane)[0][0]
     starts = {start for start, *_ in colors}
