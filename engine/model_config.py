@@ -192,6 +192,7 @@ def _read(keys: _Keys) -> ModelConfig:
     heads, kv_heads, kv_per_layer = _heads(keys, num_layers)
     head_dim = _head_dim(keys, hidden_size, heads)
     layer_types = _layer_types(keys, kv_per_layer)
+    rope = _rope(keys, head_dim)
     return ModelConfig(
         architecture=keys.architecture,
         name=keys.text("general.name", keys.file.paths[0].stem),
@@ -206,7 +207,7 @@ def _read(keys: _Keys) -> ModelConfig:
         norm_eps=_norm_eps(keys),
         attention_scale=_attention_scale(keys, num_layers, hidden_size, heads, head_dim),
         layer_types=layer_types,
-        rope=_rope(keys, head_dim),
+        rope=rope,
         rope_local=_rope_local(keys, head_dim),
         sliding_window=keys.count("attention.sliding_window", high=1 << 28)
         if SLIDING in layer_types
@@ -218,7 +219,8 @@ def _read(keys: _Keys) -> ModelConfig:
         logit_scale=keys.optional_number("logit_scale"),
         temperature_scale=keys.number("attention.temperature_scale", 0.0),
         is_parallel_residual=keys.flag("use_parallel_residual", False),
-        has_rope=keys.flag("rope.scaling.finetuned", True) or keys.architecture != "granite",
+        has_rope=rope.dim > 0
+        and (keys.flag("rope.scaling.finetuned", True) or keys.architecture != "granite"),
         experts=_experts(keys),
         state=_state(keys, hidden_size, is_needed=RECURRENT in layer_types),
     )
@@ -240,6 +242,8 @@ def _heads(keys: _Keys, num_layers: int) -> tuple[int, int, tuple[int, ...]]:
 
 def _head_dim(keys: _Keys, hidden_size: int, heads: int) -> int:
     default = hidden_size // heads if heads else 0
+    if heads > hidden_size and not keys.has("attention.key_length"):
+        raise keys.fault("attention.head_count", f"{heads} heads in {hidden_size} channels")
     head_dim = keys.count("attention.key_length", default, high=4096)
     if keys.count("attention.value_length", head_dim, high=4096) != head_dim:
         message = "Models with keys and values of different size are not supported."

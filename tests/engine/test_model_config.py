@@ -85,6 +85,7 @@ def test_missing_key_is_named(name):
         ("attention__key_length", 1 << 20),
         ("attention__layer_norm_rms_epsilon", float("nan")),
         ("attention__head_count", "four"),
+        ("attention__head_count", 128),
         ("rope__dimension_count", 15),
         ("rope__dimension_count", 32),
         ("rope__freq_base", -1.0),
@@ -95,6 +96,11 @@ def test_senseless_value_is_named(name, value):
     with pytest.raises(ModelFileError) as caught:
         read(**{name: value})
     assert f"llama.{name.replace('__', '.')}" in caught.value.detail
+
+
+def test_without_rotated_dimensions_nothing_is_rotated():
+    assert read(rope__dimension_count=16).has_rope
+    assert not read(rope__dimension_count=0).has_rope
 
 
 def test_keys_and_values_of_different_size_are_refused():
