@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event, select
 from sqlalchemy.orm import Session
 
 from app.errors import DatabaseDamagedError, DatabaseFullError, DatabaseUnavailableError
@@ -18,6 +18,7 @@ from app.events import Notice
 from app.store.salvage import count_rows, remove, salvage, set_aside
 from app.store.schema import HEAD, back_up, migrate, revision_of
 from app.store.sqlite_errors import typed_errors
+from app.store.tables import ConversationRow, MessageRow, VisitRow
 
 _BUSY_TIMEOUT_MS = 5_000
 _SYNCHRONOUS = "NORMAL"
@@ -119,7 +120,16 @@ class Database:
             raise DatabaseDamagedError(f"{self.path.name} is damaged.", detail="\n".join(faults))
         if revision != HEAD:
             self._migrate(revision)
-        self._suspicion.unlink(missing_ok=True)
+        if is_unclean:
+            self._check_tables()
+        with suppress(OSError):
+            self._suspicion.unlink(missing_ok=True)
+
+    def _check_tables(self) -> None:
+        """Look for every table and column. Raises: DatabaseDamagedError where one is missing."""
+        with self.reading() as session:
+            for row in (ConversationRow, MessageRow, VisitRow):
+                session.execute(select(row).limit(0))
 
     def _migrate(self, revision: str | None) -> None:
         with typed_errors(self.path):

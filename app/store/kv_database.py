@@ -7,6 +7,7 @@ Many connections read; one, of the process that holds the lock file, writes and 
 from __future__ import annotations
 
 import ctypes
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from app.errors import DatabaseDamagedError, DatabaseError
 from app.store.kv_tables import VERSION, metadata, notes
 from app.store.sqlite_errors import typed_errors
+
+_log = logging.getLogger(__name__)
 
 _APPLICATION_ID = 0x52505253
 # Of new files; one that is there keeps its own. With larger pages, small blocks waste much of the
@@ -45,14 +48,13 @@ _PRAGMAS = (
 class KVDatabase:
     """kv.db, created or replaced where this process may write.
 
-    Raises: DatabaseError kinds. ``is_writable`` is False while another process writes.
+    A file that cannot be used now is tried again with every read and write. ``is_writable`` is
+    False while another process writes.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.was_damaged = False
-        with typed_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(f"{path}.lock", thread_local=False)
         # Readers must not open a file that is just being replaced.
         self._gate = threading.Lock()
@@ -60,8 +62,11 @@ class KVDatabase:
         self._readers = _create_engine(path)
         self._writer = _create_engine(path)
         event.listen(self._writer, "begin", _begin)
-        if self.lock():
-            self._open_or_replace()
+        try:
+            if self.lock():
+                self._open_or_replace()
+        except DatabaseError as error:  # whoever writes next says what is not being kept
+            _log.warning("kv.db cannot be used: %s", error)
 
     @property
     def is_writable(self) -> bool:
@@ -69,11 +74,16 @@ class KVDatabase:
         return bool(self._lock.is_locked)
 
     def lock(self) -> bool:
-        """Try to become the process that writes."""
-        try:
-            self._lock.acquire(timeout=0)
-        except (Timeout, OSError):
-            return False
+        """Try to become the process that writes; False while another one is.
+
+        Raises: DatabaseError kinds when nobody can.
+        """
+        with typed_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._lock.acquire(timeout=0)
+            except Timeout:
+                return False
         return True
 
     @contextmanager
@@ -161,7 +171,8 @@ class KVDatabase:
 
     def _open_or_replace(self) -> None:
         # What a former start set aside has served its purpose by now.
-        _damaged(self.path).unlink(missing_ok=True)
+        with suppress(OSError):
+            _damaged(self.path).unlink(missing_ok=True)
         try:
             with typed_errors(self.path):
                 self._create()

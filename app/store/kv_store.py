@@ -72,7 +72,7 @@ class KVStore:
     on_notice is told, on the writer thread, what is not being kept and why. is_keeping: False
     refuses whatever is new; what is there stays, and can be read and cleared. bytes_read: of blocks
     since the start.
-    Raises: DatabaseError kinds when the folder cannot be used; later on only StoreError.
+    Where the folder or the disk does not allow one either, nothing is kept.
     """
 
     def __init__(

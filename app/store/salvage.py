@@ -91,7 +91,7 @@ def _is_readable(path: Path) -> bool:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     except _FAULTS:
         return False
-    return names.issuperset(_TABLES)
+    return not names.isdisjoint(_TABLES)
 
 
 def _graft_first_page(path: Path, fresh: sqlite3.Connection) -> None:
@@ -115,6 +115,8 @@ def _copy_table(source: sqlite3.Connection, fresh: sqlite3.Connection, table: st
     with suppress(*_FAULTS):
         # An older file lacks some; one whose list of tables is lost is taken for one of ours.
         columns = [name for name in columns if name in _columns(source, table)]
+    if not columns:
+        return
     names = ", ".join(columns)
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"

@@ -146,3 +146,18 @@ def test_a_model_is_used_although_the_settings_cannot_be_saved(app, monkeypatch)
     monkeypatch.setattr(app.services.settings, "update", refuse)
     app.load()
     assert app.services.worker.model is not None
+
+
+def test_conversations_open_although_no_state_can_be_kept(reprise_home, tmp_path):
+    (tmp_path / "file").touch()
+    settings = SettingsStore(app_paths().settings)
+    for folder in (tmp_path / "file" / "unplugged", tmp_path / "odd"):
+        (tmp_path / "odd" / "kv.db").mkdir(parents=True, exist_ok=True)
+        settings.update(store_folder=str(folder))
+        opened, notices = services(), []
+        opened.subscribe(notices.append)
+        opened.chat.new_conversation()
+        wait_until(lambda opened=opened: bool(opened.kv.problem))
+        assert "cannot be read or written" in opened.kv.problem
+        assert "kv_not_kept" in [event.kind for event in notices if isinstance(event, Notice)]
+        assert opened.close(WAIT_S)

@@ -188,6 +188,21 @@ def test_what_was_salvaged_is_used_although_the_program_ended_before_that(tmp_pa
     store.close()
 
 
+def test_a_table_that_is_gone_is_made_anew_at_the_next_start(tmp_path):
+    path = tmp_path / "chats.db"
+    fill(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE messages")
+    store = ChatStore(path)
+    with pytest.raises(DatabaseDamagedError):
+        store.recover_unfinished()
+    store.close()
+    store = ChatStore(path)
+    assert store.recover_unfinished() == 0
+    assert [row.title for row in store.conversations()] == ["Kept"]
+    store.close()
+
+
 def damaged(path: Path) -> str:
     """Write a file that has lost its first page; return the conversation's id."""
     key = fill(path)
