@@ -321,7 +321,7 @@ def _rope(keys: _Keys, head_dim: int) -> RopeConfig:
     has_betas = keys.architecture == "mistral3"
     return RopeConfig(
         dim=_rope_dim(keys, head_dim),
-        theta=keys.number("rope.freq_base", 10000.0, low=1.0, high=1e12),
+        theta=keys.number("rope.freq_base", 10000.0, low=2.0, high=1e12),
         scaling=scaling,
         factor=factor if scaling in ("linear", "yarn") else 1.0,
         original_context_length=_original_context(keys),

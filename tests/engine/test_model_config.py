@@ -89,6 +89,7 @@ def test_missing_key_is_named(name):
         ("rope__dimension_count", 15),
         ("rope__dimension_count", 32),
         ("rope__freq_base", -1.0),
+        ("rope__freq_base", 1.0),
         ("expert_count", 1 << 20),
     ],
 )
