@@ -52,7 +52,8 @@ _BATCH_BYTES = 512 << 10
 _BLOCKS = f"SELECT {', '.join(_BlockRow._fields)} FROM blocks"
 _MANIFESTS = f"SELECT {', '.join(_ManifestRow._fields)} FROM manifests"
 _BRANCHES = (
-    f"{_MANIFESTS} WHERE fingerprint = ? AND conversation_id = ? ORDER BY updated_at DESC, id DESC"
+    f"{_MANIFESTS} WHERE fingerprint = ?1 AND conversation_id = ?2 "
+    "AND (?3 IS NULL OR branch = ?3) ORDER BY updated_at DESC, id DESC"
 )
 
 
@@ -121,10 +122,11 @@ def count(connection: Connection) -> int:
 
 
 def read_manifests(
-    connection: Connection, fingerprint: bytes, conversation_id: str
+    connection: Connection, fingerprint: bytes, conversation_id: str, branch: str | None
 ) -> list[Manifest]:
-    """Return the branches of a conversation, newest first."""
-    rows = driver(connection).execute(_BRANCHES, (fingerprint, conversation_id)).fetchall()
+    """Return the branches of a conversation, newest first, or the one named."""
+    key = (fingerprint, conversation_id, branch)
+    rows = driver(connection).execute(_BRANCHES, key).fetchall()
     found = (_manifest(connection, _ManifestRow(*row)) for row in rows)
     return [manifest for manifest in found if manifest is not None]
 

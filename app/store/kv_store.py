@@ -115,10 +115,15 @@ class KVStore:
         finally:
             self._writer.note_blocks(fingerprint, read)
 
-    def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
-        """Return a conversation's branches for this model, newest first. Raises: StoreError."""
+    def read_manifests(
+        self, fingerprint: bytes, conversation_id: str, branch: str | None = None
+    ) -> Sequence[Manifest]:
+        """Return a conversation's branches for this model, newest first, or the one named.
+
+        Raises: StoreError.
+        """
         with self._reading() as database, database.reading() as connection:
-            found = kv_reads.read_manifests(connection, fingerprint, conversation_id)
+            found = kv_reads.read_manifests(connection, fingerprint, conversation_id, branch)
         if found:
             self._writer.note_manifest(fingerprint, conversation_id)
         return found

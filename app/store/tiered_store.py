@@ -45,12 +45,14 @@ class TieredStore:
             store = self._shared if is_there else self._kv
             yield from store.read_blocks(fingerprint, list(run))
 
-    def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
+    def read_manifests(
+        self, fingerprint: bytes, conversation_id: str, branch: str | None = None
+    ) -> Sequence[Manifest]:
         """Return a conversation's branches; those of other machines come into kv.db by themselves.
 
         See app/store/shared/exchange.py.
         """
-        return self._kv.read_manifests(fingerprint, conversation_id)
+        return self._kv.read_manifests(fingerprint, conversation_id, branch)
 
     def forget(self, conversation_id: str) -> None:
         """Drop a conversation from kv.db."""

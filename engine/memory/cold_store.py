@@ -52,12 +52,14 @@ class MemoryColdStore:
             if block is not None:
                 yield block
 
-    def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
-        """Return all branches of a conversation for this model, newest first."""
+    def read_manifests(
+        self, fingerprint: bytes, conversation_id: str, branch: str | None = None
+    ) -> Sequence[Manifest]:
+        """Return all branches of a conversation for this model, newest first, or the one named."""
         return [
             manifest
-            for (model, conversation, _), manifest in reversed(self.manifests.items())
-            if model == fingerprint and conversation == conversation_id
+            for (model, conversation, name), manifest in reversed(self.manifests.items())
+            if (model, conversation) == (fingerprint, conversation_id) and branch in (None, name)
         ]
 
     def forget(self, conversation_id: str) -> None:

@@ -104,8 +104,10 @@ class ColdStore(Protocol):
         """Yield the stored blocks in the order asked for; missing ones are left out."""
         ...
 
-    def read_manifests(self, fingerprint: bytes, conversation_id: str) -> Sequence[Manifest]:
-        """Return all branches of a conversation for this model, newest first."""
+    def read_manifests(
+        self, fingerprint: bytes, conversation_id: str, branch: str | None = None
+    ) -> Sequence[Manifest]:
+        """Return all branches of a conversation for this model, newest first, or the one named."""
         ...
 
     def forget(self, conversation_id: str) -> None:

@@ -319,19 +319,22 @@ class SessionPool:
     def _manifest(self, session: Session) -> Manifest | None:
         if not session.num_stored:
             return None
-        manifests = self._manifests(session.conversation_id)
-        return next((m for m in manifests if m.branch == session.branch), None)
+        found = self._manifests(session.conversation_id, session.branch)
+        return next(iter(found), None)
 
     def _stored_sessions(self, conversation_id: str) -> list[Session]:
         found = [self._stored_session(one) for one in self._manifests(conversation_id)]
         return [session for session in reversed(found) if session is not None]
 
-    def _manifests(self, conversation_id: str) -> Sequence[Manifest]:
-        """Return the stored branches, the newest first; a store that breaks down has none."""
+    def _manifests(self, conversation_id: str, branch: str | None = None) -> Sequence[Manifest]:
+        """Return the stored branches, the newest first; a store that breaks down has none.
+
+        branch: the only one that is wanted.
+        """
         if self._store is None:
             return ()
         try:
-            return self._store.read_manifests(self._fingerprint, conversation_id)
+            return self._store.read_manifests(self._fingerprint, conversation_id, branch)
         except StoreError as error:
             log.warning("what is stored of %s cannot be read: %s", conversation_id, error.detail)
             return ()

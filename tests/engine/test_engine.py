@@ -340,7 +340,7 @@ def test_a_long_conversation_loses_its_oldest_turns_and_then_only_grows(model_pa
 class BrokenStore(MemoryColdStore):
     """Refuses to tell what it holds."""
 
-    def read_manifests(self, fingerprint: bytes, conversation_id: str):
+    def read_manifests(self, fingerprint: bytes, conversation_id: str, branch: str | None = None):
         raise StoreError("The stored states are damaged.")
 
     def existing(self, fingerprint: bytes, hashes):

@@ -292,6 +292,16 @@ def test_eviction_takes_the_tail_first_and_shared_blocks_last(store):
     assert len(read(store, chats[-1])) == 30
 
 
+def test_branches_are_read_newest_first_or_the_one_that_is_named(store):
+    for branch in ("old", "new"):
+        store.submit(job("c", chain("a", 2), branch=branch, body=branch.encode()))
+        assert store.flush(WAIT_S)
+    found = store.read_manifests(FINGERPRINT, "c")
+    assert [(one.branch, one.body) for one in found] == [("new", b"new"), ("old", b"old")]
+    assert store.read_manifests(FINGERPRINT, "c", "old") == found[1:]
+    assert store.read_manifests(FINGERPRINT, "c", "gone") == []
+
+
 def test_a_restored_conversation_outlives_one_that_never_was(store):
     first, second, third = chain("1", 30), chain("2", 30), chain("3", 30)
     store.submit(job("c1", first))
