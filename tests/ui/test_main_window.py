@@ -11,6 +11,7 @@ from PySide6.QtGui import QDropEvent, QGuiApplication, QImage
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QWidget
 
 from app.conversation import ContextChoice, ContextQuestion, MessageStatus
+from app.errors import DatabaseFullError
 from app.events import (
     CodecAccuracy,
     ErrorReport,
@@ -306,6 +307,26 @@ def test_sending_without_a_conversation_begins_one(
     assert shown.chat.current in services.chat.rows
     assert services.chat.calls[-1] == ("send", shown.chat.current, "Hello")
     qtbot.waitUntil(lambda: shown.conversations.model.index_of(shown.chat.current).isValid())
+
+
+def test_what_cannot_be_sent_is_written_in_the_composer_again(
+    shown: MainWindow, services: FakeServices, monkeypatch
+) -> None:
+    def refuse(conversation_id: str, text: str) -> None:
+        raise DatabaseFullError("The disk is full; chats.db cannot grow.")
+
+    shown.conversations.opened.emit("c1", "")
+    shown.pane.composer.set_model_name("Model")
+    with monkeypatch.context() as patch:
+        patch.setattr(services.chat, "send", refuse)
+        shown.pane.composer.set_draft("A long letter")
+        shown.pane.composer.submit()
+    assert shown.pane.composer.editor.text() == "A long letter"
+    assert services.chat.rows["c1"].draft == "A long letter"
+    assert "The disk is full." in shown.toast.text()
+    shown.pane.composer.submit()
+    assert services.chat.calls[-1] == ("send", "c1", "A long letter")
+    assert services.chat.rows["c1"].draft == ""
 
 
 def test_draft_stays_with_its_conversation(shown: MainWindow, services: FakeServices) -> None:

@@ -153,8 +153,10 @@ class Composer(QWidget):
             return
         text = with_attachments(self._text.text().strip(), self._files.attachments)
         self.set_draft("")
-        self.draft_changed.emit("")
+        # Before the draft is gone, the message is stored; what cannot be sent is written here anew.
         self.send_requested.emit(text)
+        if not self._text.text():
+            self.draft_changed.emit("")
 
     def flush_draft(self) -> None:
         """Report the draft now if it changed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
@@ -98,12 +100,30 @@ class OpenChat(QObject):
 
     @Slot(str)
     def _send(self, text: str) -> None:
-        if self.current is None:
-            self._begin()
-        assert self.current is not None
-        self._chat.send(self.current, text)
-        self._chat.set_draft(self.current, "")
+        before = self._leaf()
+        with self._told():
+            if self.current is None:
+                self._begin()
+                before = self._leaf()
+            assert self.current is not None
+            self._chat.send(self.current, text)
+            self._chat.set_draft(self.current, "")
+            self._show_path()
+            return
+        if self._leaf() == before:
+            self._take_back(text)
         self._show_path()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say what could not be done; what the block did before that is done."""
+        try:
+            yield
+        except AppError as error:
+            self.failed.emit(short_words(type(error).__name__, str(error)))
+
+    def _leaf(self) -> str | None:
+        return self._chat.conversation(self.current).leaf_id if self.current else None
 
     def _begin(self) -> None:
         conversation = self._chat.new_conversation()
@@ -120,17 +140,22 @@ class OpenChat(QObject):
 
     @Slot(str)
     def _regenerate(self, message_id: str) -> None:
-        self._chat.regenerate(message_id)
+        with self._told():
+            self._chat.regenerate(message_id)
         self._show_path()
 
     @Slot(str, str)
     def _edit(self, message_id: str, text: str) -> None:
-        self._chat.edit(message_id, text)
-        self._show_path()
+        with self._told():
+            self._chat.edit(message_id, text)
+            self._show_path()
+            return
+        self._take_back(text)
 
     @Slot(str)
     def _continue(self, message_id: str) -> None:
-        self._chat.continue_reply(message_id)
+        with self._told():
+            self._chat.continue_reply(message_id)
         self._show_path()
 
     @Slot(str, int)
@@ -178,7 +203,8 @@ class OpenChat(QObject):
             self.new_draft = text
             self.new_draft_changed.emit(text)
         else:
-            self._chat.set_draft(self.current, text)
+            with self._told():
+                self._chat.set_draft(self.current, text)
 
     @Slot(ReplyQueued)
     def _queued(self, event: ReplyQueued) -> None:
