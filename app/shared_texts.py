@@ -15,7 +15,8 @@ from app.errors import ImportFormatError, NotFoundError
 from app.export import FORMAT, VERSION, conversation_document, message_document
 from app.importers import read_text
 from app.store.chat_store import ChatStore
-from app.store.shared.text import OutgoingText, SharedText
+from app.store.merging import Whole
+from app.store.shared.text import MergedText, OutgoingText, SharedText
 from app.transcript import Transcript
 
 # What says where this machine is, not what was said.
@@ -46,34 +47,41 @@ class ChatTexts:
 
     def outgoing(self, conversation_id: str) -> OutgoingText | None:
         """Return a conversation's text as it is sent; None where nothing was said yet."""
-        conversation, everything, gone = self._chats.to_share(conversation_id)
-        messages = _settled(everything)
-        if not messages:
-            return None
-        leaf_id = _settled_leaf(conversation.leaf_id, everything, messages)
-        document = conversation_document(conversation) | {"model": "", "leaf_id": leaf_id}
-        parts = {message.id: _packed(message_document(message)) for message in messages}
-        said = {key: value for key, value in document.items() if key not in _OWN}
-        digest = hashlib.blake2b(_packed(said), digest_size=16)
-        for key in (*sorted(parts), *sorted(gone)):
-            digest.update(parts.get(key, key.encode()))
-        return OutgoingText(
-            conversation_id,
-            conversation.title,
-            _packed(document),
-            parts,
-            tuple(gone),
-            digest.digest(),
-        )
+        return _outgoing(self._chats.to_share(conversation_id))
 
-    def merge(self, conversation_id: str, text: SharedText) -> None:
+    def merge(self, conversation_id: str, text: SharedText) -> MergedText:
         """Add what another machine wrote to a conversation, which is made where it is missing.
 
         Raises: ImportFormatError when it makes no sense.
         """
         transcript = _transcript(text.document, text.messages)
-        if self._chats.merge_transcript(conversation_id, transcript):
+        merged = self._chats.merge_transcript(conversation_id, transcript)
+        if merged.has_changed:
             self._on_merged(conversation_id)
+        before = None if merged.before is None else _outgoing(merged.before)
+        return MergedText(before, _outgoing(merged.after))
+
+
+def _outgoing(whole: Whole) -> OutgoingText | None:
+    conversation, gone = whole.conversation, whole.deleted
+    messages = _settled(whole.messages)
+    if not messages:
+        return None
+    leaf_id = _settled_leaf(conversation.leaf_id, whole.messages, messages)
+    document = conversation_document(conversation) | {"model": "", "leaf_id": leaf_id}
+    parts = {message.id: _packed(message_document(message)) for message in messages}
+    said = {key: value for key, value in document.items() if key not in _OWN}
+    digest = hashlib.blake2b(_packed(said), digest_size=16)
+    for key in (*sorted(parts), *sorted(gone)):
+        digest.update(parts.get(key, key.encode()))
+    return OutgoingText(
+        conversation.id,
+        conversation.title,
+        _packed(document),
+        parts,
+        tuple(gone),
+        digest.digest(),
+    )
 
 
 def _settled(messages: Sequence[Message]) -> list[Message]:

@@ -29,6 +29,7 @@ from app.search import parse
 from app.store import finding, importing, merging, visiting
 from app.store.base import now
 from app.store.database import Database
+from app.store.merging import Merged, Whole, load_whole
 from app.store.rows import conversation_of, dump_context, dump_sampling, dump_stats
 from app.store.tables import ConversationRow, MessageRow
 from app.store.tree_queries import (
@@ -339,27 +340,18 @@ class ChatStore:
         with self._database.writing(durable=True) as session:
             return conversation_of(importing.add_transcript(session, transcript))
 
-    def merge_transcript(self, conversation_id: str, transcript: Transcript) -> bool:
-        """Add to a conversation what a transcript has and it lacks; False where that is nothing.
+    def merge_transcript(self, conversation_id: str, transcript: Transcript) -> Merged:
+        """Add to a conversation what a transcript has and it lacks.
 
         A conversation that is not here is made, one that was deleted comes back.
         """
         with self._database.writing(durable=True) as session:
             return merging.merge_transcript(session, conversation_id, transcript)
 
-    def to_share(self, conversation_id: str) -> tuple[Conversation, list[Message], list[str]]:
-        """Return a conversation, its messages in the order of writing, and the ids of deleted ones.
-
-        All as they are at one moment. Raises: NotFoundError.
-        """
-        rows = MessageRow
-        deleted = select(rows.id).where(
-            rows.conversation_id == conversation_id, rows.deleted_at.is_not(None)
-        )
+    def to_share(self, conversation_id: str) -> Whole:
+        """Return a conversation as it is at one moment. Raises: NotFoundError."""
         with self._database.reading() as session:
-            conversation = conversation_of(conversation_row(session, conversation_id))
-            messages = load_messages(session, conversation_id, None)
-            return conversation, messages, list(session.scalars(deleted))
+            return load_whole(session, conversation_id)
 
     def search(self, text: str, limit: int = 50) -> list[SearchHit]:
         """Return conversations whose title or text holds every word, titles first, newest first."""

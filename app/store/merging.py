@@ -8,35 +8,76 @@ same end, in whatever order they hear of each other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
-from app.conversation import MessageStatus
+from app.conversation import Conversation, Message, MessageStatus
 from app.store.base import now
 from app.store.importing import message_values
+from app.store.rows import conversation_of
 from app.store.tables import ConversationRow, MessageRow
+from app.store.tree_queries import conversation_row, load_messages
 from app.transcript import Transcript, TranscriptMessage
 
 _CHUNK = 500
 
 
-def merge_transcript(session: Session, conversation_id: str, transcript: Transcript) -> bool:
-    """Add what is missing, lengthen what was shorter; return whether anything changed."""
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A conversation, its messages in the order of writing, and the ids of deleted ones."""
+
+    conversation: Conversation
+    messages: list[Message]
+    deleted: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A conversation right before and right after a merge; before is None where it was not here."""
+
+    before: Whole | None
+    after: Whole
+    has_changed: bool
+
+
+def load_whole(session: Session, conversation_id: str) -> Whole:
+    """Return a conversation with all its messages. Raises: NotFoundError."""
+    rows = MessageRow
+    deleted = select(rows.id).where(
+        rows.conversation_id == conversation_id, rows.deleted_at.is_not(None)
+    )
+    return Whole(
+        conversation_of(conversation_row(session, conversation_id)),
+        load_messages(session, conversation_id, None),
+        list(session.scalars(deleted)),
+    )
+
+
+def merge_transcript(session: Session, conversation_id: str, transcript: Transcript) -> Merged:
+    """Add what is missing, lengthen what was shorter."""
     row = session.scalar(select(ConversationRow).where(ConversationRow.id == conversation_id))
-    is_new = row is None
+    before = None if row is None else load_whole(session, conversation_id)
     if row is None:
         row = _new_row(conversation_id, transcript)
         session.add(row)
         session.flush()
+    has_changed = _merge(session, row, transcript)
+    session.flush()
+    after = load_whole(session, conversation_id)
+    return Merged(before, after, has_changed or before is None)
+
+
+def _merge(session: Session, row: ConversationRow, transcript: Transcript) -> bool:
     known = _known(session, [message.id for message in transcript.messages])
     num_added = _add(session, row, transcript, known)
     num_longer = _lengthen(session, row, transcript, known)
     has_new_head = _take_head(row, transcript)
     if num_added:
         _take_leaf(session, row, transcript)
-    return bool(is_new or num_added or num_longer or has_new_head)
+    return bool(num_added or num_longer or has_new_head)
 
 
 def _new_row(conversation_id: str, transcript: Transcript) -> ConversationRow:

@@ -16,7 +16,9 @@ from app.settings_file import SettingsStore
 from app.shared_texts import ChatTexts
 from app.store.chat_store import ChatStore
 from app.store.kv_store import KVStore
+from app.store.merging import Merged
 from app.store.shared.store import SharedStore
+from app.transcript import Transcript
 from tests.app.store.kv_samples import chain, job
 from tests.app.waiting import WAIT_S, wait_until
 
@@ -110,6 +112,26 @@ def test_what_is_said_later_comes_by_itself(homes, tides):
     # Told after it is there.
     wait_until(lambda: first.merged != [])
     assert first.merged == [tides]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_said_while_something_comes_is_sent_too(homes, tides, monkeypatch, is_first):
+    first, second = homes
+    merge = second.chats.merge_transcript
+
+    def merge_meanwhile(conversation_id: str, transcript: Transcript) -> Merged:
+        is_said = "four" in second.said(tides)
+        if not is_said and is_first:
+            second.say(tides, "four")
+        merged = merge(conversation_id, transcript)
+        if not is_said and not is_first:
+            second.say(tides, "four")
+        return merged
+
+    monkeypatch.setattr(second.chats, "merge_transcript", merge_meanwhile)
+    first.say(tides, "three")
+    for home in homes:
+        wait_until(lambda home=home: home.said(tides) == {"one", "two", "three", "four"})
 
 
 def test_what_is_on_screen_there_ends_before_a_reply_that_grows(homes):

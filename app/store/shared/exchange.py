@@ -10,7 +10,7 @@ from app.store.kv_replicas import Key, TextNote
 from app.store.shared.database import SharedDatabase
 from app.store.shared.home import Home
 from app.store.shared.reads import read_manifest, read_text
-from app.store.shared.text import OutgoingText
+from app.store.shared.text import MergedText, OutgoingText
 from app.store.shared.writes import forget, put_text
 
 
@@ -60,33 +60,39 @@ class Exchange:
             self._on_arrived(conversation_id)
 
     def _exchange(self, conversation_id: str, note: TextNote | None, version: int | None) -> None:
-        mine = self._texts.outgoing(conversation_id)
-        is_sent = note is not None and mine is not None and note.digest == mine.digest
         remote = 0 if note is None else note.remote
-        if version is not None and version != remote:
-            remote = self._pull(conversation_id)
-            has_own = mine is not None and not is_sent
-            mine = self._texts.outgoing(conversation_id)
-            if not has_own and mine is not None:
-                self._note(conversation_id, mine, remote)
-                return
-        if mine is not None and not is_sent:
+        is_behind = version is not None and version != remote
+        if is_behind:
+            remote, found = self._pull(conversation_id)
+        else:
+            found = self._as_it_is(conversation_id)
+        before, mine = found.before, found.after
+        if mine is None:
+            return
+        if before is not None and (note is None or note.digest != before.digest):
             self._push(mine, remote)
-
-    def _bring(self, conversation_id: str) -> None:
-        remote = self._pull(conversation_id)
-        mine = self._texts.outgoing(conversation_id)
-        if mine is not None:
+        elif is_behind:
             self._note(conversation_id, mine, remote)
 
-    def _pull(self, conversation_id: str) -> int:
-        """Merge the server's text into ours; return its version, 0 where it is gone."""
+    def _bring(self, conversation_id: str) -> None:
+        remote, found = self._pull(conversation_id)
+        if found.after is not None:
+            self._note(conversation_id, found.after, remote)
+
+    def _pull(self, conversation_id: str) -> tuple[int, MergedText]:
+        """Merge the server's text into ours; return its version, 0 where it is gone.
+
+        What is said while it comes must be sent, so it is merged and looked at in one step.
+        """
         with self._database.connect() as connection:
             text = read_text(connection, conversation_id)
         if text is None:
-            return 0
-        self._texts.merge(conversation_id, text)
-        return text.version
+            return 0, self._as_it_is(conversation_id)
+        return text.version, self._texts.merge(conversation_id, text)
+
+    def _as_it_is(self, conversation_id: str) -> MergedText:
+        mine = self._texts.outgoing(conversation_id)
+        return MergedText(mine, mine)
 
     def _push(self, mine: OutgoingText, remote: int) -> None:
         with self._database.writing() as connection:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.store.kv_replicas import KVReplicas
 from app.store.shared.catalogue import SharedCatalogue
-from app.store.shared.text import OutgoingText, SharedText
+from app.store.shared.text import MergedText, OutgoingText, SharedText
 
 
 class Texts(Protocol):
@@ -26,7 +26,7 @@ class Texts(Protocol):
         """Return a conversation's text as it is sent; None where nothing was said yet."""
         ...
 
-    def merge(self, conversation_id: str, text: SharedText) -> None:
+    def merge(self, conversation_id: str, text: SharedText) -> MergedText:
         """Add what another machine wrote; the conversation is made where it is missing."""
         ...
 

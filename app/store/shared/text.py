@@ -21,6 +21,14 @@ class OutgoingText:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedText:
+    """A conversation as it was to be sent right before another machine's text came, and after."""
+
+    before: OutgoingText | None
+    after: OutgoingText | None
+
+
+@dataclass(frozen=True, slots=True)
 class SharedText:
     """A conversation's text as it lies there: JSON documents of it and of its messages."""
 
