@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -20,6 +21,7 @@ from app.errors import (
 
 # Rules our own code keeps can only be broken by an index that lost entries.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
+_WAL_INDEX_BYTES = 1 << 15
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -50,11 +52,18 @@ def translate(error: sqlite3.Error, path: Path) -> DatabaseError:
     detail = f"{path}: {error}"
     if code in _BUSY:
         return DatabaseBusyError(f"{path.name} is in use by another program.", detail=detail)
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _is_full(path)):
         return _full(path, detail)
     if code in _DAMAGED or (isinstance(error, sqlite3.OperationalError) and code == 1):
         return DatabaseDamagedError(f"{path.name} is damaged.", detail=detail)
     return _unavailable(path, detail)
+
+
+def _is_full(path: Path) -> bool:
+    """Tell whether there is no room for the index of a WAL, which SQLite calls an I/O error."""
+    with suppress(OSError):
+        return shutil.disk_usage(path.parent).free < _WAL_INDEX_BYTES
+    return False
 
 
 def _full(path: Path, detail: str) -> DatabaseError:

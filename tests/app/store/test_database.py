@@ -6,13 +6,21 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from app.conversation import Role
-from app.errors import DatabaseDamagedError, DatabaseError, StoreTooNewError
+from app.errors import (
+    DatabaseDamagedError,
+    DatabaseError,
+    DatabaseFullError,
+    DatabaseUnavailableError,
+    StoreTooNewError,
+)
 from app.store import schema
 from app.store.chat_store import ChatStore
+from app.store.sqlite_errors import translate
 from app.transcript import Transcript, TranscriptMessage
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -201,6 +209,15 @@ def test_a_table_that_is_gone_is_made_anew_at_the_next_start(tmp_path):
     assert store.recover_unfinished() == 0
     assert [row.title for row in store.conversations()] == ["Kept"]
     store.close()
+
+
+@pytest.mark.parametrize(("free", "kind"), [(0, DatabaseFullError), (1, DatabaseUnavailableError)])
+def test_an_input_error_on_a_full_disk_is_told_as_that(tmp_path, monkeypatch, free, kind):
+    usage = SimpleNamespace(free=free << 20)
+    monkeypatch.setattr("app.store.sqlite_errors.shutil.disk_usage", lambda folder: usage)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    assert type(translate(error, tmp_path / "chats.db")) is kind
 
 
 def damaged(path: Path) -> str:
