@@ -73,8 +73,13 @@ class Appearance(QObject):
         return load_theme(system_theme() if preference == "system" else preference)
 
     def _apply(self) -> None:
-        application = QApplication.instance()
-        assert isinstance(application, QApplication)
-        application.setPalette(palette(self.theme))
-        application.setFont(body_font(self.zoom, pixels=UI_PX))
-        application.setStyleSheet(stylesheet(self.theme, self.zoom))
+        put_on(self.theme, self.zoom)
+
+
+def put_on(theme: Theme, zoom: float = 1.0) -> None:
+    """Give the whole application a theme and a text size."""
+    application = QApplication.instance()
+    assert isinstance(application, QApplication)
+    application.setPalette(palette(theme))
+    application.setFont(body_font(zoom, pixels=UI_PX))
+    application.setStyleSheet(stylesheet(theme, zoom))

@@ -330,14 +330,21 @@ def open_services(paths: AppPaths) -> Services:
 
 def _refuse(report: ErrorReport | None = None) -> int:
     from app.events import ErrorReport
+    from ui.appearance import put_on
     from ui.error_dialog import ErrorDialog
+    from ui.translation import Language
 
+    # What the settings say may be what cannot be read.
+    theme, language = load_theme(system_theme()), Language()
+    language.switch("system")
+    put_on(theme)
     report = report or ErrorReport(
         "AlreadyRunning",
         QCoreApplication.translate("main", "Reprise is running already, but does not answer."),
     )
     print(report.message, file=sys.stderr)
-    ErrorDialog(report, load_theme("light")).exec()
+    ErrorDialog(report, theme).exec()
+    language.remove()
     return 1
 
 

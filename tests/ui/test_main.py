@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QLocale, QTimer
+from PySide6.QtWidgets import QApplication, QLabel
 
 from app.errors import StoreTooNewError
 from app.paths import app_paths
@@ -83,13 +83,15 @@ def test_conversations_of_a_newer_version_are_refused_politely(
     assert "newer version" in capsys.readouterr().err
 
 
-def accept_first_error() -> None:
+def accept_first_error(said: list[str] | None = None) -> None:
     widgets = QApplication.topLevelWidgets()
     dialogs = [w for w in widgets if isinstance(w, ErrorDialog) and w.isVisible()]
     if dialogs:
+        if said is not None:
+            said += [label.text() for label in dialogs[0].findChildren(QLabel)]
         dialogs[0].accept()
     else:
-        QTimer.singleShot(50, accept_first_error)
+        QTimer.singleShot(50, lambda: accept_first_error(said))
 
 
 def test_a_home_that_cannot_be_used_is_told_in_plain_words(
@@ -100,6 +102,18 @@ def test_a_home_that_cannot_be_used_is_told_in_plain_words(
     accept_first_error()
     assert ui_main.run(lambda: FakeServices(), [], paths=app_paths(file)) == 1
     assert "cannot be used" in capsys.readouterr().err
+
+
+def test_what_keeps_the_window_from_opening_is_said_in_the_systems_language(
+    clean_app, qapp, tmp_path: Path, monkeypatch
+) -> None:
+    chinese = QLocale(QLocale.Language.Chinese)
+    monkeypatch.setattr(QLocale, "system", staticmethod(lambda: chinese))
+    said: list[str] = []
+    accept_first_error(said)
+    (tmp_path / "file").touch()
+    assert ui_main.run(lambda: FakeServices(), [], paths=app_paths(tmp_path / "file")) == 1
+    assert any("无法写入其数据文件夹" in text for text in said)
 
 
 def test_second_start_passes_its_files_to_the_first(qtbot, tmp_path: Path) -> None:
