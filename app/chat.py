@@ -217,12 +217,14 @@ class ChatService:
 
     def regenerate(self, message_id: str) -> Message:
         """Queue another version of a reply; return its row."""
+        self._unsaved.save()
         old = self._store.message(message_id)
         assert old.parent_id is not None
         return self._reply_to(self._store.message(old.parent_id))
 
     def edit(self, message_id: str, text: str) -> tuple[Message, Message] | Message:
         """Add another version of a message; one of the user's is answered too."""
+        self._unsaved.save()
         old = self._store.message(message_id)
         message = self._store.add_message(
             old.conversation_id, parent_id=old.parent_id, role=old.role, content=text
@@ -326,7 +328,6 @@ class ChatService:
         return reply
 
     def _replies_to(self, message: Message, n: int, options: ReplyOptions | None) -> list[Message]:
-        self._unsaved.save()
         replies = [
             self._store.add_message(
                 message.conversation_id,

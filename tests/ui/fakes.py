@@ -189,6 +189,7 @@ class FakeChat:
         user = self._message(conversation_id, Role.USER, text)
         reply = self._message(conversation_id, Role.ASSISTANT, "", MessageStatus.STREAMING)
         path += [user, reply]
+        self.rows[conversation_id] = replace(self.rows[conversation_id], leaf_id=reply.id)
         self.emit(ConversationChanged(conversation_id))
         return user, reply
 
@@ -198,7 +199,10 @@ class FakeChat:
 
     def edit(self, message_id: str, text: str) -> tuple[Message, Message]:
         self.calls.append(("edit", message_id, text))
-        return self._find(message_id), self._find(message_id)
+        found = self._find(message_id)
+        row = self.rows[found.conversation_id]
+        self.rows[row.id] = replace(row, leaf_id=f"m{next(self.ids)}")
+        return found, found
 
     def continue_reply(self, message_id: str) -> Message:
         self.calls.append(("continue", message_id))

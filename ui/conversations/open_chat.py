@@ -100,16 +100,19 @@ class OpenChat(QObject):
 
     @Slot(str)
     def _send(self, text: str) -> None:
-        before = self._leaf()
-        with self._told():
+        with self._written(text):
             if self.current is None:
                 self._begin()
-                before = self._leaf()
             assert self.current is not None
             self._chat.send(self.current, text)
             self._chat.set_draft(self.current, "")
-            self._show_path()
-            return
+
+    @contextmanager
+    def _written(self, text: str) -> Iterator[None]:
+        """Show what the block stored of a text; where it could not, let it be written on."""
+        before = self._leaf()
+        with self._told():
+            yield
         if self._leaf() == before:
             self._take_back(text)
         self._show_path()
@@ -146,11 +149,8 @@ class OpenChat(QObject):
 
     @Slot(str, str)
     def _edit(self, message_id: str, text: str) -> None:
-        with self._told():
+        with self._written(text):
             self._chat.edit(message_id, text)
-            self._show_path()
-            return
-        self._take_back(text)
 
     @Slot(str)
     def _continue(self, message_id: str) -> None:
