@@ -1,4 +1,4 @@
-"""Anonymous memory straight from the system. Knows mmap; nothing of what is kept in it."""
+"""Memory from the system before it is needed. Knows mmap; nothing of what is kept in it."""
 
 from __future__ import annotations
 
@@ -39,3 +39,13 @@ def provide(pages: mmap.mmap, start: int, end: int) -> None:
     with contextlib.suppress(OSError):  # a kernel before 5.14, or no memory
         for at in range(start, end, _STEP_BYTES):
             pages.madvise(_MADV_POPULATE_WRITE, at, min(_STEP_BYTES, end - at))
+
+
+def provide_heap(num_bytes: int) -> None:
+    """Leave the allocator with so many bytes that the system has provided, to be given out next.
+
+    For bytes objects that this thread makes later: at first use, each of their pages would cost
+    about as much as reading it. Loses nothing where the allocator gives all back at once.
+    """
+    held = b"\xff" * num_bytes  # written: zeros might not be
+    del held

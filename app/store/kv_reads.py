@@ -77,6 +77,7 @@ def read_blocks(
     rows = iter([by_hash[key] for key in hashes if key in by_hash])
     while batch := _next_batch(connection, rows):
         yield from batch
+        batch.clear()  # before the next is read: into the same memory then
 
 
 def _rows(

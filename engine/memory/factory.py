@@ -13,6 +13,7 @@ from engine.memory.hybrid import HybridMemory
 from engine.memory.packing import EXACT_RECENT_TOKENS
 from engine.memory.recurrent import RecurrentMemory
 from engine.memory.warm_tier import default_warm_budget
+from engine.pages import provide_heap
 from engine.placement import CPU, Placement
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ STATES_SHARE = 8
 # What a new process has the system provide where conversations are stored: they are brought back
 # at more than the speed at which many systems hand out fresh memory.
 PREPARED_BYTES = 256 << 20
+# The same for what is read from the store before it is copied: a manifest and some blocks.
+PREPARED_HEAP_BYTES = 4 << 20
 
 
 def build_memory(
@@ -109,6 +112,7 @@ def _attention(
     if store is not None:
         context_bytes = _context_bytes(spec, config)
         memory.prepare(min(PREPARED_BYTES, store.used_bytes(), context_bytes))
+        provide_heap(min(PREPARED_HEAP_BYTES, store.used_bytes()))
     return memory
 
 
