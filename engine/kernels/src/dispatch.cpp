@@ -32,7 +32,7 @@ extern const rp::Table table;
 namespace rp {
 namespace {
 
-#if defined(RP_HAS_AVX2) && defined(_MSC_VER)
+#if (defined(RP_HAS_AVX2) || defined(RP_HAS_AVX512)) && defined(_MSC_VER)
 // Registers of a leaf: eax, ebx, ecx, edx; the system must save the wide registers too.
 bool has_bits(int leaf, int subleaf, int reg, unsigned mask) {
     int r[4];
@@ -51,7 +51,7 @@ bool has_avx2() {
     return has_avx2() && (_xgetbv(0) & 0xe6) == 0xe6 && has_bits(7, 0, 1, kFoundation) &&
            has_bits(7, 0, 2, 1u << 11);
 }
-#elif defined(RP_HAS_AVX2)
+#elif defined(RP_HAS_AVX2) || defined(RP_HAS_AVX512)
 bool has_avx2() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("f16c");

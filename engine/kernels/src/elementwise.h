@@ -32,26 +32,28 @@ RP_INLINE int32_t whole(float x) {
     return std::fabs(x) < 2147483648.0f ? static_cast<int32_t>(x) : 0;
 }
 
+// Half a group: q = round(x * inverse). Return the sum of q.
+RP_INLINE int32_t quantize_half(const float* x, float inverse, int16_t* q) {
+    F sum = fzero();
+    for (int i = 0; i < 16; i += R) {
+        const F v = fround(fmul(fload(x + i), fset(inverse)));
+        fstore_swapped(q + i, v);
+        sum = fadd(sum, v);
+    }
+    return whole(fsum(sum));
+}
+
 // One group of 32: q = round(x / d), d = top / limit, where top >= max|x|.
 RP_INLINE void quantize_group(const float* x, const RpActs& acts, int64_t row, int group, float top,
                               float limit) {
     const float d = top / limit, inverse = top > 0.0f ? limit / top : 0.0f;
     int16_t* q = acts.q + row * acts.width + 32 * group;
-    int32_t sums[2];
-    for (int half = 0; half < 2; ++half) {
-        F sum = fzero();
-        for (int i = 0; i < 16; i += R) {
-            const F v = fround(fmul(fload(x + 16 * half + i), fset(inverse)));
-            fstore_swapped(q + 16 * half + i, v);
-            sum = fadd(sum, v);
-        }
-        sums[half] = whole(fsum(sum));
-    }
+    const int32_t low = quantize_half(x, inverse, q), high = quantize_half(x + 16, inverse, q + 16);
     const int64_t at = row * (acts.width / 32) + group;
     acts.d[at] = d;
-    acts.ds[at] = d * static_cast<float>(sums[0] + sums[1]);
-    acts.sums[2 * at] = sums[0];
-    acts.sums[2 * at + 1] = sums[1];
+    acts.ds[at] = d * static_cast<float>(low + high);
+    acts.sums[2 * at] = low;
+    acts.sums[2 * at + 1] = high;
 }
 
 // Groups first..last-1 of a row, x being the first one's: whole spans where rows are read. Eight
