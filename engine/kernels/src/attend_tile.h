@@ -57,37 +57,41 @@ static Tile lay_out_tile(uint8_t* scratch, int size) {
 // One block of lanes and the keys that some row of it sees, padded to a multiple of four.
 struct Block {
     int index;
+    int vectors;  // of lanes that hold a row
     int64_t first_key;
     int keys;
     int64_t oldest, newest;  // places of its first and its last row
 };
 
-// Scores, with the logarithm of the values' scale added.
+// Scores of the first V vectors of lanes, with the logarithm of the values' scale added.
+template <int V>
 static RP_NOINLINE void tile_scores(const Tile& t, const Block& block) {
     const int16_t* q = t.q + static_cast<int64_t>(block.index) * t.k.size * kLanes;
     const float* q_scale = t.q_scale + block.index * kLanes;
     for (int key = 0; key < block.keys; key += 4) {
-        S sum[12];
-        dense<4>({t.k.keys + key * t.k.size, t.k.size, 2}, q, t.k.size / 2, sum);
+        S sum[4 * V];
+        dense<4, V>({t.k.keys + key * t.k.size, t.k.size, 2}, q, t.k.size / 2, sum);
         float* scores = t.scores + key * kLanes;
         const float *scale = t.k.key_scale + key, *log = t.k.value_log + key;
-        each<12>([&](auto j) RP_LAMBDA {
-            const F s = fmul(fcvt(stotal(sum[j])), fset(scale[j / 3]));
-            fstore(scores + j * R, ffma(s, fload(q_scale + j % 3 * R), fset(log[j / 3])));
+        each<4 * V>([&](auto j) RP_LAMBDA {
+            const F s = fmul(fcvt(stotal(sum[j])), fset(scale[j / V]));
+            fstore(scores + j / V * kLanes + j % V * R,
+                   ffma(s, fload(q_scale + j % V * R), fset(log[j / V])));
         });
     }
 }
 
 // out = out * old + weights times values * now.
-static RP_NOINLINE void tile_values(const Tile& t, const Block& block, const F (&old)[3],
-                                    const F (&now)[3]) {
+template <int V>
+static RP_NOINLINE void tile_values(const Tile& t, const Block& block, const F (&old)[V],
+                                    const F (&now)[V]) {
     float* out = t.out + static_cast<int64_t>(block.index) * t.k.size * kLanes;
     for (int i = 0; i < t.k.size; i += 4, out += 4 * kLanes) {
-        S sum[12];
-        dense<4>({t.k.values + 2 * i, 2, 2 * t.k.size}, t.weights, block.keys / 2, sum);
-        each<12>([&](auto j) RP_LAMBDA {
-            const F before = fmul(fload(out + j * R), old[j % 3]);
-            fstore(out + j * R, ffma(fcvt(stotal(sum[j])), now[j % 3], before));
+        S sum[4 * V];
+        dense<4, V>({t.k.values + 2 * i, 2, 2 * t.k.size}, t.weights, block.keys / 2, sum);
+        each<4 * V>([&](auto j) RP_LAMBDA {
+            float* p = out + j / V * kLanes + j % V * R;
+            fstore(p, ffma(fcvt(stotal(sum[j])), now[j % V], fmul(fload(p), old[j % V])));
         });
     }
 }
@@ -97,7 +101,7 @@ static void tile_mask(const Tile& t, const Block& block, int window) {
     const int64_t last = block.first_key + block.keys - 1;
     if (last <= block.oldest && (window == 0 || block.first_key > block.newest - window)) return;
     const F reach = fset(window > 0 ? static_cast<float>(window) : 1e9f);
-    for (int v = 0; v < 3; ++v) {
+    for (int v = 0; v < block.vectors; ++v) {
         const F place = fload(t.place + block.index * kLanes + v * R);
         const F oldest = fsub(place, reach);
         for (int key = 0; key < block.keys; ++key) {
@@ -112,17 +116,19 @@ static void tile_mask(const Tile& t, const Block& block, int window) {
 static void tile_cap(const Tile& t, const Block& block, float cap) {
     for (int key = 0; key < block.keys; ++key) {
         const F log = fset(t.k.value_log[key]);
-        for (float* p = t.scores + key * kLanes; p < t.scores + (key + 1) * kLanes; p += R)
+        float* p = t.scores + key * kLanes;
+        for (int v = 0; v < block.vectors; ++v, p += R)
             fstore(p, fadd(cap_scores(fsub(fload(p), log), cap * kLog2E), log));
     }
 }
 
 // Scores become weights relative to the largest ones; sum: of the weights.
-RP_INLINE void tile_weights(const Tile& t, int keys, const F (&largest)[3], F (&sum)[3]) {
-    each<3>([&](auto v) RP_LAMBDA { sum[v] = fzero(); });
+template <int V>
+RP_INLINE void tile_weights(const Tile& t, int keys, const F (&largest)[V], F (&sum)[V]) {
+    each<V>([&](auto v) RP_LAMBDA { sum[v] = fzero(); });
     for (int key = 0; key < keys; ++key) {
         float* p = t.scores + key * kLanes;
-        each<3>([&](auto v) RP_LAMBDA {
+        each<V>([&](auto v) RP_LAMBDA {
             const F x = fexp2(fsub(fload(p + v * R), largest[v]));
             fstore(p + v * R, x);
             sum[v] = fadd(sum[v], x);
@@ -131,12 +137,13 @@ RP_INLINE void tile_weights(const Tile& t, int keys, const F (&largest)[3], F (&
 }
 
 // weight: of every row, what divides its sum of values.
-RP_INLINE void quantize_weights(const Tile& t, int keys, const F (&scale)[3], F (&weight)[3]) {
-    each<3>([&](auto v) RP_LAMBDA { weight[v] = fzero(); });
+template <int V>
+RP_INLINE void quantize_weights(const Tile& t, int keys, const F (&scale)[V], F (&weight)[V]) {
+    each<V>([&](auto v) RP_LAMBDA { weight[v] = fzero(); });
     for (int key = 0; key < keys; key += 2) {
         const float* p = t.scores + key * kLanes;
         const F inverse = fset(t.k.value_inverse[key]), next = fset(t.k.value_inverse[key + 1]);
-        each<3>([&](auto v) RP_LAMBDA {
+        each<V>([&](auto v) RP_LAMBDA {
             const F x = fload(p + v * R), y = fload(p + kLanes + v * R);
             weight[v] = ffma(y, next, ffma(x, inverse, weight[v]));
             hstore(t.weights + key * kLanes + 2 * v * R, fmul(x, scale[v]), fmul(y, scale[v]));
@@ -144,27 +151,29 @@ RP_INLINE void quantize_weights(const Tile& t, int keys, const F (&scale)[3], F 
     }
 }
 
-RP_INLINE void largest_scores(const Tile& t, int keys, F (&largest)[3]) {
-    each<3>([&](auto v) RP_LAMBDA { largest[v] = fload(t.scores + v * R); });
+template <int V>
+RP_INLINE void largest_scores(const Tile& t, int keys, F (&largest)[V]) {
+    each<V>([&](auto v) RP_LAMBDA { largest[v] = fload(t.scores + v * R); });
     for (int key = 1; key < keys; ++key)
-        each<3>([&](auto v) RP_LAMBDA {
+        each<V>([&](auto v) RP_LAMBDA {
             largest[v] = fmaxv(largest[v], fload(t.scores + key * kLanes + v * R));
         });
 }
 
 // Scores become int16 weights. old, now: factors of what was summed before and of what is now.
-static RP_NOINLINE void tile_soften(const Tile& t, const Block& block, F (&old)[3],
-                                    F (&now)[3]) {
-    F largest[3], sum[3], weight[3], scale[3];
+template <int V>
+static RP_NOINLINE void tile_soften(const Tile& t, const Block& block, F (&old)[V],
+                                    F (&now)[V]) {
+    F largest[V], sum[V], weight[V], scale[V];
     largest_scores(t, block.keys, largest);
     tile_weights(t, block.keys, largest, sum);
-    for (int v = 0; v < 3; ++v) {
+    for (int v = 0; v < V; ++v) {
         // A whole number, so that the largest weight is exact.
         const F most = fminv(fdiv(fset(kWeightSum), sum[v]), fset(kLargestWeight));
         scale[v] = fround(fsub(most, fset(0.5f)));
     }
     quantize_weights(t, block.keys, scale, weight);
-    for (int v = 0; v < 3; ++v) {
+    for (int v = 0; v < V; ++v) {
         const int64_t row = block.index * kLanes + v * R;
         const F before = fload(t.top + row), top = fmaxv(before, largest[v]);
         const F factor = fexp2(fsub(largest[v], top));
@@ -233,6 +242,16 @@ static void store_rows(const QueryRows& rows, const Tile& t) {
     }
 }
 
+template <int V>
+static void attend_vectors(const RpAttend& args, const Tile& t, const Block& block) {
+    tile_scores<V>(t, block);
+    if (args.soft_cap > 0.0f) tile_cap(t, block, args.soft_cap);
+    tile_mask(t, block, args.slab->window);
+    F old[V], now[V];
+    tile_soften<V>(t, block, old, now);
+    tile_values<V>(t, block, old, now);
+}
+
 // One tile of n keys for the query rows of one block of lanes.
 static void attend_block(const QueryRows& rows, const Tile& t, int index, int64_t first_key, int n) {
     const int64_t oldest = rows.place_at(index * kLanes);
@@ -240,13 +259,12 @@ static void attend_block(const QueryRows& rows, const Tile& t, int index, int64_
     const int window = rows.args.slab->window;
     const int64_t seen = newest + 1 - first_key < n ? newest + 1 - first_key : n;
     if (seen <= 0 || (window > 0 && first_key + n <= oldest - window + 1)) return;
-    const Block block{index, first_key, static_cast<int>(seen + 3) / 4 * 4, oldest, newest};
-    tile_scores(t, block);
-    if (rows.args.soft_cap > 0.0f) tile_cap(t, block, rows.args.soft_cap);
-    tile_mask(t, block, window);
-    F old[3], now[3];
-    tile_soften(t, block, old, now);
-    tile_values(t, block, old, now);
+    const int vectors = (rows.count - index * kLanes + R - 1) / R;
+    const Block block{index, vectors < 3 ? vectors : 3, first_key, static_cast<int>(seen + 3) / 4 * 4,
+                      oldest, newest};
+    if (vectors == 1) return attend_vectors<1>(rows.args, t, block);
+    if (vectors == 2) return attend_vectors<2>(rows.args, t, block);
+    attend_vectors<3>(rows.args, t, block);
 }
 
 // Tiles begin at multiples of their size whatever the first key is: which keys a row's tiles hold

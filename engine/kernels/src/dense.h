@@ -11,17 +11,17 @@ struct Operand {
     int64_t row, step;
 };
 
-// sum = ROWS rows of a, (ROWS, n) pairs, times b, (n, kLanes) pairs. What calls it is no part of
-// larger functions: there the sums would not all stay in registers.
-template <int ROWS>
-RP_INLINE void dense(Operand a, const int16_t* b, int n, S (&sum)[3 * ROWS]) {
-    each<3 * ROWS>([&](auto j) RP_LAMBDA { sum[j] = szero(); });
+// sum = ROWS rows of a, (ROWS, n) pairs, times the first V vectors of b, (n, kLanes) pairs. What calls
+// it is no part of larger functions: there the sums would not all stay in registers.
+template <int ROWS, int V>
+RP_INLINE void dense(Operand a, const int16_t* b, int n, S (&sum)[V * ROWS]) {
+    each<V * ROWS>([&](auto j) RP_LAMBDA { sum[j] = szero(); });
     for (int i = 0; i < n; ++i) {
-        H right[3];
-        each<3>([&](auto v) RP_LAMBDA { right[v] = hload(b + (3 * i + v) * 2 * R); });
+        H right[V];
+        each<V>([&](auto v) RP_LAMBDA { right[v] = hload(b + (3 * i + v) * 2 * R); });
         each<ROWS>([&](auto r) RP_LAMBDA {
             const H left = hset(a.p + r * a.row + i * a.step);
-            each<3>([&](auto v) RP_LAMBDA { sum[3 * r + v] = sdot(sum[3 * r + v], left, right[v]); });
+            each<V>([&](auto v) RP_LAMBDA { sum[V * r + v] = sdot(sum[V * r + v], left, right[v]); });
         });
     }
 }

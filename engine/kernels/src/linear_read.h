@@ -92,7 +92,7 @@ static RP_NOINLINE void read_rows(const RpMatrix& matrix, const RpActs& acts, co
     for (int64_t first = 0; first < width; first += span, units += kLanes) {
         const int64_t n = width - first < span ? width - first : span;
         S sum[kTiles * ROWS];
-        dense<ROWS>({acts.q + row * width + first, width, 2}, panel.weights + first * kLanes,
+        dense<ROWS, kTiles>({acts.q + row * width + first, width, 2}, panel.weights + first * kLanes,
                     static_cast<int>(n / 2), sum);
         const float* d = acts.d + row * groups + first / 32;
         each<ROWS>([&](auto r) RP_LAMBDA {

@@ -4,13 +4,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections import namedtuple
 from contextlib import closing, suppress
 
 import pytest
 
 from app.errors import DatabaseFullError
-from app.store import kv_database, kv_writer, kv_writes
+from app.store import kv_database, kv_reads, kv_writer, kv_writes
 from app.store.kv_queue import WriteQueue
 from app.store.kv_store import KVStore, default_budget
 from engine.errors import StoreError
@@ -103,6 +104,19 @@ def test_blocks_are_yielded_in_the_order_asked_for_without_missing_ones(store):
     asked = [blocks[2].hash, b"?" * 16, blocks[0].hash]
     found = [block.hash for block in store.read_blocks(FINGERPRINT, asked)]
     assert found == [blocks[2].hash, blocks[0].hash]
+
+
+def test_reading_holds_the_payloads_of_one_batch(store, monkeypatch):
+    blocks = chain("a", 12, size=100_000)
+    store.submit(job("one", blocks))
+    assert store.flush(WAIT_S)
+    monkeypatch.setattr(kv_reads, "_BATCH_BYTES", 300_000)
+    tracemalloc.start()
+    num_read = sum(1 for _ in store.read_blocks(FINGERPRINT, hashes(blocks)))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert num_read == 12
+    assert most_bytes < 500_000
 
 
 def test_a_shared_block_is_written_once(store):
