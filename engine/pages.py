@@ -44,8 +44,8 @@ def provide(pages: mmap.mmap, start: int, end: int) -> None:
 def provide_heap(num_bytes: int) -> None:
     """Leave the allocator with so many bytes that the system has provided, to be given out next.
 
-    For bytes objects that this thread makes later: at first use, each of their pages would cost
-    about as much as reading it. Loses nothing where the allocator gives all back at once.
+    For bytes objects that this thread makes later. An allocator may give it all back at once; then
+    nothing is gained.
     """
-    held = b"\xff" * num_bytes  # written: zeros might not be
+    held = b"\xff" * num_bytes  # written: the system need not provide zeros
     del held

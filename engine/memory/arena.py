@@ -151,7 +151,7 @@ class Arena:
 
     def addresses(self, slot: int) -> tuple[int, ...]:
         """Return where a slab begins in host memory, for every device it lies on; else 0."""
-        return tuple([section.address(slot) for section in self.sections])
+        return tuple(section.address(slot) for section in self.sections)
 
     def payload(self, slot: int) -> memoryview:
         """Return the bytes of a whole slab; without a copy where it lies on the CPU alone."""

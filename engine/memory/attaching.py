@@ -56,16 +56,15 @@ class _Chain:
         """Return the hash of a block; its parent's is that of the block before."""
         return self.hashes[at - self.start] if at >= self.start else self.table.tip(at + 1)
 
-    def wanted(self, run: SequenceOf[int]) -> list[Wanted]:
-        """Return what must be in some neighbouring blocks that are stored."""
-        hashes = self.hashes[run[0] - self.start : run[-1] + 1 - self.start]
-        parents = [self.hash(run[0] - 1) if run[0] else self.table.tip(0), *hashes]
-        return list(map(Wanted, hashes, parents, self.tokens(run)))
+    def wanted(self, at: int) -> Wanted:
+        """Return what must be in a stored block."""
+        parent = self.hash(at - 1) if at else self.table.tip(0)
+        return Wanted(self.hash(at), parent, self.tokens(at))
 
-    def tokens(self, run: SequenceOf[int]) -> list[bytes]:
-        """Return the token ids of some blocks."""
-        step, data = self.block_size * TOKEN_BYTES, self.data
-        return [data[at * step : (at + 1) * step] for at in run]
+    def tokens(self, at: int) -> bytes:
+        """Return the token ids of a block."""
+        step = self.block_size * TOKEN_BYTES
+        return self.data[at * step : (at + 1) * step]
 
     def missing(self) -> list[tuple[int, bytes]]:
         """Return place and hash of the blocks that are neither ours nor hot."""
@@ -218,7 +217,7 @@ class Attacher:
     def _load(self, chain: _Chain, run: SequenceOf[int]) -> bool:
         """Load neighbouring blocks; False, and the first that is not there is lost."""
         warm = {at for at in run if self._reader.is_warm(chain.hash(at))}
-        loaded = self._reader.load(chain.table.memory, chain.wanted(run))
+        loaded = self._reader.load(chain.table.memory, [chain.wanted(at) for at in run])
         chain.owned.update(zip(run, loaded, strict=False))
         chain.cold.update(set(run[: len(loaded)]) - warm)
         chain.warm.update(warm.intersection(run[: len(loaded)]))
@@ -262,13 +261,13 @@ def _runs(places: SequenceOf[int]) -> list[list[int]]:
 
 def _publish(chain: _Chain, end: int) -> None:
     """Append owned blocks to a table; those that are still open are sealed."""
-    table, run = chain.table, range(chain.start, end)
-    for at, block_hash, token_ids in zip(run, chain.hashes, chain.tokens(run), strict=False):
+    table = chain.table
+    for at in range(chain.start, end):
         block = chain.owned.get(at)
         if block is None:
-            table.append_given_up(block_hash)
+            table.append_given_up(chain.hash(at))
         elif block.hash is None:
-            table.append_sealing(block, block_hash, token_ids)
+            table.append_sealing(block, chain.hash(at), chain.tokens(at))
         else:
             table.append_shared(block)
             block.pool.touch(block)

@@ -104,8 +104,7 @@ class BlockLayout:
     """The byte layout of a slab.
 
     planes: keys, values and, for a quantised codec, key scales and value scales.
-    data_bytes: without padding and trailer. trailer_offset: from the slab's start. slab_bytes: of
-    the whole slab.
+    data_bytes: without padding and trailer. slab_bytes: of the whole slab.
     """
 
     codec: KVCodec
@@ -113,8 +112,6 @@ class BlockLayout:
     num_layers: int
     planes: tuple[Plane, ...]
     data_bytes: int
-    trailer_offset: int
-    slab_bytes: int
 
     @classmethod
     def of(cls, group: AttentionGroup, codec: KVCodec, block_size: int) -> BlockLayout:
@@ -124,9 +121,17 @@ class BlockLayout:
         heads = group.num_key_value_heads
         planes, end = _place(data, 0, num_layers, heads, block_size)
         scale_planes, end = _place(scales, end, num_layers, heads, block_size)
-        trailer = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        planes += scale_planes
-        return cls(codec, block_size, num_layers, planes, end, trailer, trailer + TRAILER_BYTES)
+        return cls(codec, block_size, num_layers, planes + scale_planes, end)
+
+    @property
+    def trailer_offset(self) -> int:
+        """Bytes from the slab's start to its trailer."""
+        return -(-self.data_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of one block, trailer included."""
+        return self.trailer_offset + TRAILER_BYTES
 
     def bytes_of_tokens(self, num_tokens: int) -> int:
         """Return the bytes of num_tokens tokens of all layers, without padding."""

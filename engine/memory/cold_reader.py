@@ -6,8 +6,9 @@ Whatever fails to verify is dropped from the store and ends the prefix; nothing 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.errors import StoreError
 from engine.kernels.checksum import crc32
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from engine.memory.storage import ColdStore, StoredBlock
 
 
-class Wanted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wanted:
     """A block looked for: what must be in it, and the chain hash that was computed from that."""
 
     hash: bytes
@@ -129,8 +131,8 @@ class ColdReader:
 
     def _read(self, wanted: Sequence[Wanted]) -> Iterable[tuple[StoredBlock, bool]]:
         """Yield blocks from the warm tier and the store in order, and whether they were warm."""
-        for is_warm, run in groupby([one.hash for one in wanted], self.is_warm):
-            hashes = list(run)
+        for is_warm, run in groupby(wanted, lambda one: self.is_warm(one.hash)):
+            hashes = [one.hash for one in run]
             if is_warm:
                 # Taken at once: making room for the first may push others out of the tier.
                 found = [self._warm.get(block_hash) for block_hash in hashes]

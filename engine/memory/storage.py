@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.kernels.checksum import crc32
 
 
-class StoredBlock(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
     """One sealed block as the cold store keeps it.
 
     hash: 16 bytes, chain hash. parent: hash of the block before, b"" at the start. token_ids: int32

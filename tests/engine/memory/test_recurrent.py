@@ -189,7 +189,7 @@ def test_a_damaged_stored_state_is_left_out():
     for key, block in list(store.blocks.items()):
         payload = bytearray(block.payload)
         payload[3] ^= 1
-        store.blocks[key] = block._replace(payload=bytes(payload))
+        store.blocks[key] = replace(block, payload=bytes(payload))
     again = build(PURE, store=store)
     restored, _, match = again.restore(store.read_manifests(FINGERPRINT, "chat")[0])
     assert match.total == 48

@@ -143,7 +143,7 @@ def test_a_damaged_block_ends_the_prefix_and_leaves_the_store():
     memory = build(store)
     key = (SPEC.fingerprint, manifest_of(store).block_hashes[2])
     block = store.blocks[key]
-    store.blocks[key] = block._replace(payload=b"\x01" + bytes(block.payload)[1:])
+    store.blocks[key] = replace(block, payload=b"\x01" + bytes(block.payload)[1:])
     sequence, _, match = memory.restore(manifest_of(store))
     assert (match.total, match.damaged) == (32, 1)
     assert key not in store.blocks
@@ -154,7 +154,7 @@ def test_swapped_payloads_are_noticed_though_their_checksums_fit():
     store = stored()
     left, right = (manifest_of(store).block_hashes[i] for i in (0, 1))
     one, two = (store.blocks[SPEC.fingerprint, h] for h in (left, right))
-    store.blocks[SPEC.fingerprint, left] = one._replace(payload=two.payload, crc32=two.crc32)
+    store.blocks[SPEC.fingerprint, left] = replace(one, payload=two.payload, crc32=two.crc32)
     memory = build(store)
     _, _, match = memory.restore(manifest_of(store))
     assert (match.total, match.damaged) == (0, 1)
@@ -239,10 +239,10 @@ def _corrupt(store, key, rng):
         block = rng.choice(list(store.blocks.values()))
         payload = bytearray(block.payload)
     elif kind == 4:
-        block = block._replace(token_ids=bytes(len(block.token_ids)))
+        block = replace(block, token_ids=bytes(len(block.token_ids)))
     else:
-        block = block._replace(codec="int8")
-    store.blocks[key] = block._replace(payload=bytes(payload))
+        block = replace(block, codec="int8")
+    store.blocks[key] = replace(block, payload=bytes(payload))
 
 
 def test_a_body_survives_the_round_trip():
