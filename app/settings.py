@@ -41,9 +41,12 @@ class Choice:
     """One of a few values."""
 
     values: tuple[Any, ...]
+    optional: bool = False
 
     def accepts(self, value: Any) -> bool:
         """Tell whether a value may be set."""
+        if value is None:
+            return self.optional
         return not isinstance(value, bool) and value in self.values
 
     def __str__(self) -> str:
@@ -159,7 +162,7 @@ class Settings:
     context_length: int | None = _setting(None, Range(256, 1 << 20, optional=True), reload=True)
     kv_codec: str = _setting("f16", Choice(tuple(str(codec) for codec in KVCodec)), reload=True)
     force_kv_codec: bool = _setting(False, Flag(), reload=True)
-    block_size: int = _setting(32, Choice(BLOCK_SIZES), reload=True)
+    block_size: int | None = _setting(None, Choice(BLOCK_SIZES, optional=True), reload=True)
     hot_budget_bytes: int | None = _setting(
         None, Range(64 * _KIB, 1024 * _GIB, optional=True), reload=True
     )

@@ -44,7 +44,8 @@ class EngineConfig:
     """Choices that need a model reload to change.
 
     context_length: tokens one conversation may hold; None takes the model's own, at most 8192.
-    block_size: tokens per block, one of BLOCK_SIZES.
+    block_size: tokens per block, one of BLOCK_SIZES; None takes 32, or 64 where 32 tokens are so
+        few bytes that they would come back from the store slowly.
     hot_budget_bytes: bytes of device memory for blocks; None takes what one full context needs
         and up to a quarter of free memory.
     warm_budget_bytes: bytes of host memory for blocks that device memory gave up; 0 drops them.
@@ -62,7 +63,7 @@ class EngineConfig:
     """
 
     context_length: int | None = None
-    block_size: int = 32
+    block_size: int | None = None
     kv_codec: KVCodec = KVCodec.F16
     hot_budget_bytes: int | None = None
     warm_budget_bytes: int | None = None

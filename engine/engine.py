@@ -98,7 +98,7 @@ class Engine:
         self._loaded = loaded
         self._config = config
         self._pool = SessionPool(
-            loaded.memory, loaded.fingerprint, store, block_size=config.block_size
+            loaded.memory, loaded.fingerprint, store, block_size=loaded.block_size
         )
         self._planner = PromptPlanner(loaded.template, loaded.tokenizer)
         self._rolling = Rolling(loaded.memory, self._pool, self._planner, self._lazy_model)
@@ -114,7 +114,7 @@ class Engine:
             trimmer=self._trimmer,
             tokenizer=loaded.tokenizer,
             context_length=loaded.context_length,
-            block_size=config.block_size,
+            block_size=loaded.block_size,
         )
         self._decoder = Decoder(loaded.memory, self._pool, loaded.runner)
         self._prefill_rate = RateMeter()
@@ -413,7 +413,7 @@ def _info(loaded: LoadedModel, config: EngineConfig, *, can_roll: bool) -> Engin
         devices=tuple((str(d), n) for d, n in Counter(loaded.placement.layers).items()),
         kv_codec=config.kv_codec.value,
         kv_bytes_per_token=loaded.kv_bytes_per_token,
-        block_size=config.block_size,
+        block_size=loaded.block_size,
         compute=loaded.runner.description,
         num_threads=loaded.num_threads,
         fingerprint=loaded.fingerprint.hex(),

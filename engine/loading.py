@@ -20,7 +20,7 @@ from engine.events import LoadProgress
 from engine.gguf_file import GGUFFile
 from engine.loader import fingerprint, load_model
 from engine.memory.codec import BlockLayout
-from engine.memory.factory import build_memory
+from engine.memory.factory import block_size_of, build_memory
 from engine.memory.interface import Memory, MemorySpec
 from engine.memory.storage import ColdStore
 from engine.model_config import ModelConfig
@@ -61,6 +61,7 @@ class LoadedModel:
     runner: Runner
     placement: Placement
     context_length: int
+    block_size: int
     num_threads: int
     kv_bytes_per_token: dict[str, int]
     load_ms: float
@@ -108,6 +109,7 @@ def load(
     spec = model_config.memory_spec(model_fingerprint)
     context_length = _context_length(config, model_config)
     sized = replace(config, context_length=context_length)
+    block_size = block_size_of(spec, config)
     placement = place_layers(file, spec, sized, model_config.num_hidden_layers)
     runner = _load_runner(
         file, config, model_config, placement, num_threads, on_progress, is_cancelled
@@ -125,9 +127,10 @@ def load(
         runner=runner,
         placement=placement,
         context_length=context_length,
+        block_size=block_size,
         num_threads=num_threads,
         kv_bytes_per_token={
-            codec.value: _bytes_per_token(spec, codec, config.block_size) for codec in _CODECS
+            codec.value: _bytes_per_token(spec, codec, block_size) for codec in _CODECS
         },
         load_ms=(time.perf_counter() - started) * 1000.0,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.device import find_accelerator, free_memory_bytes
 from engine.memory.codec import BlockLayout
+from engine.memory.factory import block_size_of
 from engine.placement import CPU, Placement
 from engine.quant.choose import choose_compute
 from engine.quant.linear import Compute
@@ -83,14 +84,15 @@ def _has_head(file: GGUFFile) -> bool:
 def _kv_bytes(spec: MemorySpec, config: EngineConfig, layer: int) -> int:
     """Return what keys and values of one full context take in one layer."""
     groups = [group for group in spec.groups if layer in group.layers]
-    return sum(_kv_bytes_of_layer(group, config) for group in groups)
+    block_size = block_size_of(spec, config)
+    return sum(_kv_bytes_of_layer(group, config, block_size) for group in groups)
 
 
-def _kv_bytes_of_layer(group: AttentionGroup, config: EngineConfig) -> int:
+def _kv_bytes_of_layer(group: AttentionGroup, config: EngineConfig, block_size: int) -> int:
     assert config.context_length is not None
     num_tokens = config.context_length
     if group.window is not None:
         num_tokens = min(num_tokens, group.window + config.prefill_chunk)
     single = replace(group, layers=group.layers[:1])
-    slab_bytes = BlockLayout.of(single, config.kv_codec, config.block_size).slab_bytes
-    return -(-num_tokens // config.block_size) * slab_bytes
+    slab_bytes = BlockLayout.of(single, config.kv_codec, block_size).slab_bytes
+    return -(-num_tokens // block_size) * slab_bytes

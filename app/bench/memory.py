@@ -9,7 +9,7 @@ from pathlib import Path
 from app.bench.process import Answer, BenchProcess
 from app.bench.report import Report, Row
 from app.bench.texts import prompt_tokens, question_of, text_of
-from engine.config import EngineConfig
+from engine.config import BLOCK_SIZES, EngineConfig
 
 _MIB = 1 << 20
 # Of growth that is pure sharing.
@@ -106,8 +106,8 @@ def _equal(options: MemoryOptions, codec: str, say: Say) -> Row:
 def _block_costs(options: MemoryOptions, say: Say) -> list[Row]:
     """Measure what forks cost, and what part of a decode step the blocks take."""
     say(f"forks and decode steps at {options.depth} tokens")
-    # Half a block more: the last one is open and must be copied.
-    length = options.depth + EngineConfig().block_size // 2
+    # Not whole blocks: the last one is open and must be copied.
+    length = options.depth + min(BLOCK_SIZES) // 2
     with _load(options, EngineConfig().kv_codec.value, num_tokens=length) as ours:
         prompt = prompt_tokens(ours, text_of(ours, length + 100))[:length]
         cost = ours.ask(

@@ -45,7 +45,7 @@ class Ours:
         kv_codec: str = "f16",
         kernels: bool = True,
         home: str = "",
-        block_size: int = 32,
+        block_size: int | None = None,
         hot_budget_bytes: int | None = None,
         warm_budget_bytes: int | None = None,
     ) -> Mapping[str, Any]:

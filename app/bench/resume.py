@@ -30,7 +30,7 @@ Messages = list[tuple[str, str]]
 CHANGES: dict[str, dict[str, object]] = {
     "kv_codec": {"kv_codec": "int8"},
     "context_length": {"context_length": 6144},
-    "block_size": {"block_size": 64},
+    "block_size": {"block_size": 128},
     "budgets": {"hot_budget_bytes": 512 << 20, "warm_budget_bytes": 64 << 20},
 }
 

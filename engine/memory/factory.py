@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from engine.memory.storage import ColdStore
 
 DEFAULT_CONTEXT_LENGTH = 8192
+DEFAULT_BLOCK_SIZE = 32
+# Every block costs some 20 us on its way back from the store, and less than this many bytes are
+# copied in less: then a block has twice the tokens.
+SMALL_BLOCK_BYTES = 64 << 10
 # The part of hot memory that a hybrid model's checkpoints may take: one in so many.
 STATES_SHARE = 8
 # What a new process has the system provide where conversations are stored: they are brought back
@@ -56,6 +60,21 @@ def build_memory(
     )
 
 
+def block_size_of(spec: MemorySpec, config: EngineConfig) -> int:
+    """Return how many tokens a block has: what config wants, or what suits the model and codec.
+
+    A block of every group of layers then has at least 64 KiB, or 64 tokens.
+    """
+    if config.block_size is not None:
+        return config.block_size
+    sizes = [
+        BlockLayout.of(group, config.kv_codec, DEFAULT_BLOCK_SIZE).slab_bytes
+        for group in spec.groups
+    ]
+    is_small = min(sizes, default=SMALL_BLOCK_BYTES) < SMALL_BLOCK_BYTES
+    return 2 * DEFAULT_BLOCK_SIZE if is_small else DEFAULT_BLOCK_SIZE
+
+
 def num_layers_of(spec: MemorySpec) -> int:
     """Return the number of layers up to the last one that remembers something."""
     recurrent = () if spec.recurrent is None else spec.recurrent.layers
@@ -68,17 +87,18 @@ def default_hot_budget(spec: MemorySpec, config: EngineConfig, placement: Placem
     All devices together: the one that is the shortest of memory for its layers decides.
     """
     needed_bytes = _context_bytes(spec, config)
+    block_size = block_size_of(spec, config)
     if is_quantised(config.kv_codec):
         # Tokens are written and recent ones kept in exact blocks.
-        num_exact = 4 + -(-(config.prefill_chunk + EXACT_RECENT_TOKENS) // config.block_size)
-        exact = _slab_bytes(spec, exact_codec(config.kv_codec), config.block_size)
+        num_exact = 4 + -(-(config.prefill_chunk + EXACT_RECENT_TOKENS) // block_size)
+        exact = _slab_bytes(spec, exact_codec(config.kv_codec), block_size)
         needed_bytes += num_exact * exact
     return max(needed_bytes + needed_bytes // ARENAS_PER_POOL, _spare(spec, config, placement))
 
 
 def _spare(spec: MemorySpec, config: EngineConfig, placement: Placement) -> int:
     """Return the most bytes of which no device holds more than a quarter of its free memory."""
-    sizes = bytes_by_device(spec, config.kv_codec, config.block_size, placement)
+    sizes = bytes_by_device(spec, config.kv_codec, block_size_of(spec, config), placement)
     if not sizes:
         return min(free_memory_bytes(device) for device in placement.devices) // 4
     whole = sum(sizes.values())
@@ -89,8 +109,9 @@ def _context_bytes(spec: MemorySpec, config: EngineConfig) -> int:
     """Return the bytes of one full context in its final codec."""
     context_length = config.context_length or DEFAULT_CONTEXT_LENGTH
     # A fork may copy one block per group, and every group may waste part of one.
-    num_blocks = -(-context_length // config.block_size) + 2
-    return num_blocks * _slab_bytes(spec, config.kv_codec, config.block_size)
+    block_size = block_size_of(spec, config)
+    num_blocks = -(-context_length // block_size) + 2
+    return num_blocks * _slab_bytes(spec, config.kv_codec, block_size)
 
 
 def _attention(
@@ -102,7 +123,7 @@ def _attention(
 ) -> PagedAttentionMemory:
     options = MemoryOptions(
         config.kv_codec,
-        config.block_size,
+        block_size_of(spec, config),
         budget_bytes,
         slack_tokens=config.prefill_chunk,
         warm_budget_bytes=_warm_budget(config, placement),
@@ -125,7 +146,7 @@ def _recurrent(
 ) -> RecurrentMemory:
     return RecurrentMemory(
         spec,
-        block_size=config.block_size,
+        block_size=block_size_of(spec, config),
         budget_bytes=budget_bytes,
         placement=placement,
         store=store,

@@ -43,7 +43,7 @@ class Chat:
 
     def __init__(self, model: Path) -> None:
         self.services = Services(app_paths())
-        self.services.settings.update(max_tokens=16, hot_budget_bytes=16 << 20)
+        self.services.settings.update(max_tokens=16, block_size=16, hot_budget_bytes=16 << 20)
         self.notices: list[Notice] = []
         self._events: queue.SimpleQueue[AppEvent] = queue.SimpleQueue()
         self.services.subscribe(self._events.put)

@@ -21,6 +21,7 @@ CHANGES = {
     "bf16": {"kv_codec": KVCodec.BF16},
     "int8": {"kv_codec": KVCodec.INT8},
     "k8v4": {"kv_codec": KVCodec.K8V4},
+    "int8, blocks that suit": {"kv_codec": KVCodec.INT8, "block_size": None},
     "larger blocks": {"block_size": 64},
     "longer context": {"context_length": 4096},
     "shorter context": {"context_length": 640},

@@ -72,7 +72,11 @@ def precision_choices(model: ModelInfo | None) -> list[Choice]:
 
 def block_choices() -> list[Choice]:
     """Tokens per block."""
-    return [Choice(n, translate("choices", "{0} tokens").format(n)) for n in BLOCK_SIZES]
+    tokens = translate("choices", "{0} tokens")
+    return [
+        Choice(None, translate("choices", "Automatic")),
+        *(Choice(n, tokens.format(n)) for n in BLOCK_SIZES),
+    ]
 
 
 def thread_choices() -> list[Choice]:

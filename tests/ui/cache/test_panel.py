@@ -85,6 +85,18 @@ def test_choice_is_written_at_once_and_offers_a_reload(
     assert not panel.form.reload.isVisible()
 
 
+def test_the_size_that_was_chosen_for_the_model_is_told(
+    panel: CachePanel, services: FakeServices
+) -> None:
+    panel.set_model(replace(MODEL, block_size=64))
+    row = panel.form.rows["block_size"]
+    assert (row.combo.currentText(), row.effective.text()) == ("Automatic", "now 64")
+    row.combo.activated.emit([choice.value for choice in row._choices].index(16))
+    assert services.settings.value.block_size == 16
+    row.reset_button.click()
+    assert services.settings.value.block_size is None
+
+
 def test_reset_returns_to_the_default(panel: CachePanel, services: FakeServices) -> None:
     row = panel.form.rows["context_length"]
     assert not row.reset_button.isVisible()
