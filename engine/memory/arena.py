@@ -137,9 +137,9 @@ class Arena:
         self.free = list(range(num_blocks))
         self.dirty = bytearray(num_blocks)
 
-    def clean(self, slot: int) -> None:
-        """Zero a slab that was used before; it is in use from now on."""
-        if self.dirty[slot]:
+    def take(self, slot: int, *, is_filled: bool) -> None:
+        """Take a slab into use; zeroed, unless all its bytes are written next."""
+        if self.dirty[slot] and not is_filled:
             for section in self.sections:
                 _clear(section.slab(slot))
         self.dirty[slot] = 1

@@ -206,14 +206,17 @@ class BlockPool:
             self._evict(block)
         return self._drop_arenas() > 0
 
-    def allocate(self) -> Block | None:
-        """Return a zeroed, open block with one owner; None when everything is in use."""
+    def allocate(self, *, is_filled: bool = False) -> Block | None:
+        """Return a zeroed, open block with one owner; None when everything is in use.
+
+        is_filled: all its bytes are written next, and need not be zeroed before.
+        """
         if self._num_free == 0 and not self._grow() and not self._make_room():
             return None
         arena = next(arena for arena in self._arenas if arena.free)
         slot = heapq.heappop(arena.free)
         self._num_free -= 1
-        arena.clean(slot)
+        arena.take(slot, is_filled=is_filled)
         addresses = arena.addresses(slot)
         block = Block(self, arena, slot, addresses, ref_count=1, last_use=time.monotonic())
         self._blocks.add(block)

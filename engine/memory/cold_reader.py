@@ -104,7 +104,7 @@ class ColdReader:
         pools = {pool.layout.codec.value: pool for pool in memory.pools}
         layouts = {codec: pool.layout for codec, pool in pools.items()}
         for stored, is_warm in self._named_blocks(wanted, layouts):
-            block = pools[stored.codec].allocate()
+            block = pools[stored.codec].allocate(is_filled=True)
             if block is None:
                 break
             # Checked on the way into the slab: so every byte is read once.

@@ -32,7 +32,7 @@ STATES_SHARE = 8
 # at more than the speed at which many systems hand out fresh memory.
 PREPARED_BYTES = 256 << 20
 # The same for what is read from the store before it is copied: a manifest and some blocks.
-PREPARED_HEAP_BYTES = 4 << 20
+PREPARED_HEAP_BYTES = 8 << 20
 
 
 def build_memory(

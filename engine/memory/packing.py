@@ -18,6 +18,8 @@ from engine.memory.codec import is_quantised
 from engine.memory.quantize import pack_planes, unpack_values
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as SequenceOf
+
     import numpy as np
     import numpy.typing as npt
     from torch import Tensor
@@ -67,6 +69,20 @@ def write_numbers(block: Block, offset: int, keys: Tensor, values: Tensor) -> No
     for section in block.arena.sections:
         slots = section.part.slots
         _write(section, block.slot, offset, (keys[slots], values[slots]))
+
+
+def write_planes(block: Block, planes: SequenceOf[npt.NDArray[np.uint8]]) -> None:
+    """Write the first tokens of an exact block. planes: keys and values, (L, K, tokens, bytes)."""
+    assert block.hash is None
+    assert not is_quantised(block.layout.codec)
+    for section in block.arena.sections:
+        for plane, whole in zip(section.whole_planes, planes, strict=True):
+            source = whole[section.part.slots]
+            target = plane[block.slot][:, :, : source.shape[2]]
+            if target.device.type == "cpu":
+                bytes_of(target)[:] = source
+            else:
+                target.copy_(torch.from_numpy(source.copy()).view(target.dtype))
 
 
 def _numbers(section: Section, slot: int, num_tokens: int) -> tuple[Tensor, Tensor]:

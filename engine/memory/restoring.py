@@ -15,10 +15,10 @@ from engine.memory.attaching import Attacher, Brought
 from engine.memory.codec import BlockLayout, exact_codec
 from engine.memory.converting import Converter
 from engine.memory.interface import Match
-from engine.memory.packing import write_numbers
+from engine.memory.packing import write_planes
 from engine.memory.prefix_index import TOKEN_BYTES, chain_hashes, chain_salt
 from engine.memory.sequence import from_bytes
-from engine.memory.snapshot import tail_numbers, unpack_body
+from engine.memory.snapshot import tail_planes, unpack_body
 
 if TYPE_CHECKING:
     from engine.config import KVCodec
@@ -116,9 +116,9 @@ class Restorer:
             return brought
         for table, tail in zip(found.tables, body.tails, strict=True):
             blocks = table.span(len(table.hashes), table.num_blocks)
-            numbers = tail_numbers(tail, table.memory.pool.layout, body.num_tail_tokens)
-            for block, (keys, values) in zip(blocks, numbers, strict=True):
-                write_numbers(block, 0, keys, values)
+            parts = tail_planes(tail, table.memory.pool.layout, body.num_tail_tokens)
+            for block, planes in zip(blocks, parts, strict=True):
+                write_planes(block, planes)
         found.token_ids.extend(from_bytes(body.token_ids)[num_settled:])
         self._groups.seal_full(found)
         return replace(brought, cold=brought.cold + body.num_tail_tokens)

@@ -18,6 +18,7 @@ from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from engine.config import KVCodec
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as SequenceOf
     from collections.abc import Set as AbstractSet
 
+    import numpy.typing as npt
     from torch import Tensor
 
     from engine.memory.block_pool import Block
@@ -210,22 +212,35 @@ def read_tail(blocks: SequenceOf[Block], num_tokens: int) -> bytes:
     return b"".join(parts)
 
 
-def tail_numbers(
+def tail_planes(
     tail: bytes | memoryview, layout: BlockLayout, num_tokens: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield keys and values (L, K, tokens, D) of each block of a tail, one of the right size."""
+) -> Iterator[list[npt.NDArray[np.uint8]]]:
+    """Yield the planes of each block of a tail, one of the right size, without a copy.
+
+    Each (L, K, tokens, bytes), read-only.
+    """
+    raw = np.frombuffer(tail, dtype=np.uint8)
     at = 0
     while num_tokens:
         count = min(num_tokens, layout.block_size)
         num_tokens -= count
-        planes: list[Tensor] = []
+        planes: list[npt.NDArray[np.uint8]] = []
         for plane in layout.planes:
-            shape = (layout.num_layers, plane.shape[0], count, plane.shape[2])
-            num_bytes = math.prod(shape) * plane.dtype.itemsize
-            source = torch.frombuffer(bytearray(tail[at : at + num_bytes]), dtype=plane.dtype)
-            planes.append(source.view(shape))
+            num_heads, _, width = plane.shape
+            shape = (layout.num_layers, num_heads, count, width * plane.dtype.itemsize)
+            num_bytes = math.prod(shape)
+            planes.append(raw[at : at + num_bytes].reshape(shape))
             at += num_bytes
-        yield planes[0], planes[1]
+        yield planes
+
+
+def tail_numbers(
+    tail: bytes | memoryview, layout: BlockLayout, num_tokens: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield keys and values (L, K, tokens, D) of each block of a tail, one of the right size."""
+    dtype = layout.planes[0].dtype
+    for keys, values in tail_planes(tail, layout, num_tokens):
+        yield torch.from_numpy(keys.copy()).view(dtype), torch.from_numpy(values.copy()).view(dtype)
 
 
 class SnapshotWriter:

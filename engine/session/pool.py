@@ -47,6 +47,8 @@ class SessionPool:
         self._block_size = block_size
         self._max_branches = max_branches
         self._branches: dict[str, list[Session]] = {}
+        # What was read last: mostly it is brought back next, and need not be read twice for that.
+        self._at_hand: Manifest | None = None
         self._growing: list[Session] = []
         self._turns = itertools.count(1)
 
@@ -192,6 +194,7 @@ class SessionPool:
         """Queue what the store lacks of a session; True when there was something to write."""
         if self._store is None or session.sequence is None:
             return False
+        self._at_hand = None
         job = self._memory.snapshot(
             session.sequence,
             session.conversation_id,
@@ -262,6 +265,7 @@ class SessionPool:
         """Drop every branch of a conversation, here and in the store."""
         for session in self._branches.pop(conversation_id, []):
             self.discard(session)
+        self._at_hand = None
         if self._store is not None:
             self._store.forget(conversation_id)
 
@@ -319,11 +323,16 @@ class SessionPool:
     def _manifest(self, session: Session) -> Manifest | None:
         if not session.num_stored:
             return None
+        manifest, self._at_hand = self._at_hand, None
+        if manifest is not None and _is_of(manifest, session):
+            return manifest
         found = self._manifests(session.conversation_id, session.branch)
         return next(iter(found), None)
 
     def _stored_sessions(self, conversation_id: str) -> list[Session]:
-        found = [self._stored_session(one) for one in self._manifests(conversation_id)]
+        manifests = self._manifests(conversation_id)
+        self._at_hand = next(iter(manifests), None)
+        found = [self._stored_session(one) for one in manifests]
         return [session for session in reversed(found) if session is not None]
 
     def _manifests(self, conversation_id: str, branch: str | None = None) -> Sequence[Manifest]:
@@ -350,6 +359,15 @@ class SessionPool:
         session.num_stored = manifest.num_tokens
         session.touch()
         return session
+
+
+def _is_of(manifest: Manifest, session: Session) -> bool:
+    """Tell whether a manifest is a session's, and still as long as what is stored of that."""
+    same_branch = (manifest.conversation_id, manifest.branch) == (
+        session.conversation_id,
+        session.branch,
+    )
+    return same_branch and manifest.num_tokens == session.num_stored
 
 
 def _goes_first(other: Session, session: Session, last_turn: int) -> bool:

@@ -355,3 +355,32 @@ def test_a_store_that_cannot_be_read_fails_no_reply(model_path):
     _, again = reply(engine, request("Hello there, how are you today? " * 3))
     assert again.token_ids == first.token_ids
     engine.unload()
+
+
+class CountingStore(MemoryColdStore):
+    """Counts how often somebody asks for what is stored of a conversation."""
+
+    num_reads = 0
+
+    def read_manifests(self, fingerprint: bytes, conversation_id: str, branch: str | None = None):
+        self.num_reads += 1
+        return super().read_manifests(fingerprint, conversation_id, branch)
+
+
+def test_what_is_stored_of_a_conversation_is_read_once_to_bring_it_back(model_path):
+    store = CountingStore()
+    text = "Hello there, how are you today? " * 3
+    engine = Engine.load(model_path, CONFIG, store=store)
+    answer, _ = reply(engine, request(text))
+    engine.unload()
+    store.num_reads = 0
+    engine = Engine.load(model_path, CONFIG, store=store)
+    later, second = reply(engine, request(text, answer, "And then?"))
+    assert second.usage.reused.cold > 0
+    assert store.num_reads == 1
+    # It went on since: what was read then is not what is stored of it now.
+    engine.release("c")
+    _, third = reply(engine, request(text, answer, "And then?", later, "And what else?"))
+    assert store.num_reads == 2
+    assert third.usage.reused.total > second.usage.reused.total
+    engine.unload()

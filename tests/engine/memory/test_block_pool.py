@@ -47,6 +47,20 @@ def test_a_freed_block_comes_back_zeroed():
     assert not again.arena.sections[0].slab(again.slot).any()
 
 
+def test_a_block_that_is_filled_at_once_is_not_zeroed_before():
+    pool = build(num_blocks=1)
+    block = pool.allocate()
+    block.arena.sections[0].slab(block.slot).fill_(255)
+    pool.release(block)
+    again = pool.allocate(is_filled=True)
+    assert again.arena.sections[0].slab(again.slot).all()
+    payload = bytes(range(256)) * (LAYOUT.slab_bytes // 256) + bytes(LAYOUT.slab_bytes % 256)
+    again.arena.fill(again.slot, payload)
+    assert again.payload().tobytes() == payload
+    pool.release(again)
+    assert not pool.allocate().payload().tobytes().strip(b"\0")
+
+
 def test_blocks_are_given_up_by_pin_then_hits_then_age():
     gone: list[bytes] = []
     pool = build(on_evict=lambda block: gone.append(block.token_ids[:1]))
